@@ -1,0 +1,222 @@
+// Package conflist edits CNI configuration without disturbing it.
+//
+// A netconf passes through many hands, and each has keys of its own: what is
+// not ours must leave as it came, byte for byte. Unknown keys, their order,
+// white space, escapes and numbers that no float64 holds (9007199254740993)
+// all stay. So nothing here decodes a document and encodes it again: Parse
+// finds where the members of an object stand, Splice replaces spans of bytes.
+//
+// What the members mean is left to the caller.
+package conflist
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+)
+
+// Span is a half-open range of byte offsets in a document.
+type Span struct{ Start, End int }
+
+// Member is one `"name": value` of an object.
+type Member struct {
+	Name  string // decoded
+	Key   Span   // the name with its quotes
+	Value Span   // the value without the white space around it
+}
+
+// Object is a JSON object and the document that it stands in.
+type Object struct {
+	Doc     []byte
+	Span    Span // from { to }
+	Members []Member
+}
+
+// Parse reads a document that is one JSON object, white space around it aside.
+func Parse(doc []byte) (Object, error) {
+	return parse(doc, Span{0, len(doc)})
+}
+
+// parse reads the object that at holds; the spans it returns are offsets in doc.
+func parse(doc []byte, at Span) (Object, error) {
+	text := doc[at.Start:at.End]
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if err := expectObject(dec); err != nil {
+		return Object{}, err
+	}
+	obj := Object{Doc: doc, Span: Span{Start: at.Start + int(dec.InputOffset()) - 1}}
+	for dec.More() {
+		m, err := member(dec, text, at.Start)
+		if err != nil {
+			return Object{}, err
+		}
+		obj.Members = append(obj.Members, m)
+	}
+	if _, err := dec.Token(); err != nil {
+		return Object{}, whole(err)
+	}
+	obj.Span.End = at.Start + int(dec.InputOffset())
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Object{}, fmt.Errorf("more text after the end of the object, at byte %d", obj.Span.End)
+	}
+	return obj, nil
+}
+
+func expectObject(dec *json.Decoder) error {
+	tok, err := dec.Token()
+	if err != nil {
+		return whole(err)
+	}
+	if tok != json.Delim('{') {
+		return fmt.Errorf("want a JSON object, have %v", tok)
+	}
+	return nil
+}
+
+// member reads the next member. A token's start is found from the end of the
+// one before it: only white space and a comma can stand between.
+func member(dec *json.Decoder, text []byte, base int) (Member, error) {
+	start := int(dec.InputOffset())
+	tok, err := dec.Token()
+	if err != nil {
+		return Member{}, whole(err)
+	}
+	name, _ := tok.(string)
+	start += bytes.IndexByte(text[start:], '"')
+	end := int(dec.InputOffset())
+	var value json.RawMessage
+	if err := dec.Decode(&value); err != nil {
+		return Member{}, fmt.Errorf("%q: %w", name, whole(err))
+	}
+	stop := int(dec.InputOffset())
+	return Member{
+		Name:  name,
+		Key:   Span{base + start, base + end},
+		Value: Span{base + stop - len(value), base + stop},
+	}, nil
+}
+
+// whole says of an early end of the text what it is.
+func whole(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Text returns the bytes of a span of the document.
+func (o Object) Text(s Span) []byte { return o.Doc[s.Start:s.End] }
+
+// Find returns the member of that name in any letter case, as Go's decoders
+// match names; of several the last, as they do.
+func (o Object) Find(name string) (Member, bool) {
+	if i := o.index(name); i >= 0 {
+		return o.Members[i], true
+	}
+	return Member{}, false
+}
+
+// Value returns the bytes of a member's value, nil if there is none.
+func (o Object) Value(name string) []byte {
+	m, ok := o.Find(name)
+	if !ok {
+		return nil
+	}
+	return o.Text(m.Value)
+}
+
+// Object reads the member of that name as an object of the same document.
+// Without such a member it returns the zero Object.
+func (o Object) Object(name string) (Object, error) {
+	m, ok := o.Find(name)
+	if !ok {
+		return Object{}, nil
+	}
+	return o.Nested(m)
+}
+
+// Nested reads a member's value as an object of the same document.
+func (o Object) Nested(m Member) (Object, error) { return parse(o.Doc, m.Value) }
+
+// Duplicate returns a name that occurs twice in any letter case: what such an
+// object means depends on who reads it. "" if there is none.
+func (o Object) Duplicate() string {
+	seen := make(map[string]bool, len(o.Members))
+	for _, m := range o.Members {
+		key := strings.Map(fold, m.Name)
+		if seen[key] {
+			return m.Name
+		}
+		seen[key] = true
+	}
+	return ""
+}
+
+// fold gives one rune for all that strings.EqualFold takes for the same.
+func fold(r rune) rune {
+	least := r
+	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+		least = min(least, next)
+	}
+	return least
+}
+
+// Edit replaces a span of a document by a text.
+type Edit struct {
+	Span
+	Text []byte
+}
+
+// Splice returns a copy of text, which starts at offset base of a document,
+// with the edits done. They must be in order and must not overlap.
+func Splice(text []byte, base int, edits ...Edit) []byte {
+	var out []byte
+	at := 0
+	for _, e := range edits {
+		out = append(out, text[at:e.Start-base]...)
+		out = append(out, e.Text...)
+		at = e.End - base
+	}
+	return append(out, text[at:]...)
+}
+
+// Overlay lays members of over on top of the object: a member whose name the
+// object has replaces its value in place, others are appended before the
+// closing brace, in their own spelling. It returns the new object's text.
+func (o Object) Overlay(over Object, members []Member) []byte {
+	replaced := make(map[int][]byte)
+	var added []byte
+	for _, m := range members {
+		if i := o.index(m.Name); i >= 0 {
+			replaced[i] = over.Text(m.Value)
+			continue
+		}
+		if len(o.Members)+len(added) > 0 {
+			added = append(added, ',')
+		}
+		added = append(added, over.Doc[m.Key.Start:m.Value.End]...)
+	}
+	var edits []Edit
+	for i, m := range o.Members {
+		if text, ok := replaced[i]; ok {
+			edits = append(edits, Edit{m.Value, text})
+		}
+	}
+	brace := o.Span.End - 1
+	edits = append(edits, Edit{Span{brace, brace}, added})
+	return Splice(o.Text(o.Span), o.Span.Start, edits...)
+}
+
+// index is the place of the last member of that name, -1 without one.
+func (o Object) index(name string) int {
+	for i := len(o.Members) - 1; i >= 0; i-- {
+		if strings.EqualFold(o.Members[i].Name, name) {
+			return i
+		}
+	}
+	return -1
+}
