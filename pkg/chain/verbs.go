@@ -1,0 +1,125 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
+
+	"github.com/ipam-guard/ipam-guard/pkg/delegate"
+	"github.com/ipam-guard/ipam-guard/pkg/hostlock"
+	"github.com/ipam-guard/ipam-guard/pkg/policy"
+)
+
+// check asks the delegate, without the lock: CRI-O sends a CHECK after every
+// ADD, and it changes nothing.
+func (op *operation) check(ctx context.Context) answer {
+	return op.plain(op.unlocked(ctx, "CHECK"))
+}
+
+// unlocked runs the delegate once without the lock.
+func (op *operation) unlocked(ctx context.Context, verb string) result {
+	if op.missing != nil {
+		return op.judge(verb, 1, delegate.Run{End: delegate.NotStarted, Err: op.missing})
+	}
+	return op.run(ctx, verb, 1, &held{})
+}
+
+// plain answers with what the delegate said.
+func (op *operation) plain(r result) answer {
+	op.line.Verdict = "ok"
+	if r.err == nil {
+		return answer{}
+	}
+	op.line.Verdict = string(policy.Fail)
+	return failure(r.err)
+}
+
+// statusMargin is kept from a STATUS timeout for stopping the delegate, so that
+// the answer comes within it.
+const statusMargin = 100 * time.Millisecond
+
+// status answers whether an ADD can be served. It never waits for the lock:
+// containerd asks every 5 seconds, and while it waits for an answer, one write
+// to its conf folder stalls every stop of a pod.
+func (op *operation) status(ctx context.Context) answer {
+	unavailable := func(text string) answer {
+		op.line.Verdict = string(policy.Fail)
+		return failure(types.NewError(types.ErrPluginNotAvailable, text, "ADD would fail"))
+	}
+	if op.missing != nil {
+		return unavailable(op.missing.Error())
+	}
+	if op.lockPath != "" && op.conf.settings.Lock.OnUnavailable == "fail" {
+		if err := writable(filepath.Dir(op.lockPath)); err != nil {
+			return unavailable(fmt.Sprintf("lockDir: %v", err))
+		}
+	}
+	timeout := op.conf.settings.Timeout.Status
+	margin := min(statusMargin, timeout/2)
+	cmd := op.command("STATUS")
+	cmd.Timeout, cmd.Grace = timeout-margin, margin/2
+	r := op.judge("STATUS", 1, cmd.Run(ctx))
+	if r.err != nil && r.Kind != policy.Error {
+		r.err.Code = types.ErrPluginNotAvailable
+	}
+	return op.plain(r)
+}
+
+// writable says why files can't be made in a folder, or why it can't be made.
+func writable(dir string) error {
+	err := unix.Access(dir, unix.W_OK|unix.X_OK)
+	if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+		return writable(filepath.Dir(dir))
+	}
+	if err != nil {
+		return &os.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// gc forwards the caller's list of valid attachments to the delegate. Without
+// such a list a delegate like host-local would free everything: then nothing is
+// forwarded.
+func (op *operation) gc(ctx context.Context) answer {
+	if _, ok := op.conf.attachments(); !ok {
+		op.warn("GC without a list of valid attachments (missing, null or no list): nothing released, nothing forwarded")
+		return answer{}
+	}
+	if op.conf.settings.GC != "forward" {
+		return answer{}
+	}
+	return op.plain(op.attempt(ctx, "GC", 1))
+}
+
+// passThrough runs the delegate as if the guard weren't there: for mode bypass,
+// and below another guard. No lock, no clock, no policy; the delegate's own
+// exit status and error.
+func (op *operation) passThrough(ctx context.Context) answer {
+	op.line.Verdict = "bypass"
+	if op.env(hostlock.MarkEnv) != "" {
+		op.line.Verdict = "below"
+	}
+	run := delegate.Run{End: delegate.NotStarted, Err: op.missing}
+	if op.missing == nil {
+		cmd := op.command(op.verb)
+		cmd.SameGroup = true
+		run = cmd.Run(ctx)
+	}
+	r := op.judge(op.verb, 1, run)
+	switch {
+	case r.err == nil && op.verb == "ADD":
+		return answer{out: r.out}
+	case r.err == nil:
+		return answer{}
+	case r.Kind == policy.Error:
+		return answer{out: r.out, exit: run.Exit}
+	}
+	return failure(r.err)
+}
