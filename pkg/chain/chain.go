@@ -83,6 +83,9 @@ func (c Call) Run(ctx context.Context) (exit int) {
 	defer func() {
 		if r := recover(); r != nil {
 			op.line.Error = fmt.Sprintf("panic: %v\n%s", r, debug.Stack())
+			if op.conf.top.Doc == nil {
+				op.conf.settings, _ = settingsFor("", op.NodeFile, nil) // where to log
+			}
 			exit = op.finish(failure(types.NewError(types.ErrInternal, fmt.Sprintf("ipam-guard: internal error: %v", r), "please report this; the stack is in the log")))
 		}
 	}()
@@ -236,8 +239,10 @@ func (op *operation) finish(ans answer) int {
 	return ans.exit
 }
 
-// log writes the invocation's one line.
+// log writes the invocation's one line. Whatever happens to it, the caller has
+// its answer.
 func (op *operation) log(ans answer) {
+	defer func() { _ = recover() }()
 	l := &op.line
 	l.Time, l.Total, l.Level, l.Msg = time.Now(), time.Since(op.Start), zapcore.InfoLevel, "done"
 	if ans.err != nil {

@@ -55,7 +55,7 @@ const (
 
 // Match says which outcomes a rule is for. All that is present must match.
 type Match struct {
-	Commands  []string // verbs
+	Commands  []string // verbs: ADD, DEL
 	Delegates []string // delegate types
 	Kinds     []Kind
 	Codes     []uint

@@ -40,7 +40,7 @@ type match struct {
 }
 
 var (
-	verbs = []string{"ADD", "DEL", "CHECK", "STATUS", "GC"}
+	verbs = []string{"ADD", "DEL"} // of the others nothing is asked: what they find is told as it is
 	kinds = []string{
 		string(Error), string(Timeout), string(Killed), string(Protocol),
 		string(Unconfirmed), string(Missing), string(Lock),

@@ -1,0 +1,86 @@
+# Needs Go, git, make and gcc. `make help` lists the targets.
+
+# What a shell happens to hold does not change what is built or tested; `make GOFLAGS=... TARGET` still does.
+export GOFLAGS := -mod=readonly -buildvcs=false
+export GOWORK := off
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w
+STATIC   = CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)"
+PLUGINS := github.com/containernetworking/plugins/plugins
+# Everything that needs no root.
+UNIT     = $$(go list ./... | grep -v '/integration\(/\|$$\)')
+
+FUZZTIME  ?= 30s
+PAIRS     ?= 200
+BENCHARGS ?=
+
+.DEFAULT_GOAL := build
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: LDFLAGS += -X main.version=$(VERSION)
+build: ## the plugin, static: bin/ipam-guard
+	$(STATIC) -o bin/ipam-guard ./cmd/ipam-guard
+
+.PHONY: plugins
+plugins: ## the real bridge and host-local from the module: bin/cni/
+	@mkdir -p bin/cni
+	$(STATIC) -o bin/cni/ $(PLUGINS)/main/bridge $(PLUGINS)/ipam/host-local
+
+.PHONY: demo
+demo: build plugins ## twenty pods at once through the guard, with a delegate that hangs and fails; more of it as root
+	go run ./demo
+
+.PHONY: test
+test: ## all tests that need no root, with the race detector, in random order
+	CGO_ENABLED=1 go test -race -shuffle=on $(UNIT)
+
+.PHONY: integration
+integration: build plugins ## tests with bridge and network namespaces; needs root
+	CGO_ENABLED=1 go test -race -shuffle=on -tags=integration ./integration/...
+
+.PHONY: lint
+lint: bin/golangci-lint ## gofmt, go vet, and the linters of .golangci.yml
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "gofmt these:"; echo "$$unformatted"; exit 1; fi
+	go vet -tags=integration ./...
+	bin/golangci-lint run ./...
+
+# Its module is its own, so that what the linters need never meets what the plugin needs. The first build takes minutes.
+bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	cd tools/lint && CGO_ENABLED=0 go build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+.PHONY: fuzz
+fuzz: ## every fuzz test, one after the other, FUZZTIME (30s) each
+	@set -e; \
+	for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n1 dirname | sort -u); do \
+		names=$$(go test -list '^Fuzz' $$dir); \
+		for name in $$(echo "$$names" | grep '^Fuzz'); do \
+			echo "== $$dir $$name, $(FUZZTIME)"; \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$dir; \
+		done; \
+	done
+
+.PHONY: bench
+bench: build plugins ## what ADD and DEL cost: bare, C wrapper, Go floor, guard (PAIRS=200, BENCHARGS="-gate -markdown")
+	@mkdir -p bin/bench
+	$(STATIC) -o bin/bench/floor ./bench/floor
+	$(CC) -O2 -static -s -o bin/bench/wrapper bench/wrapper/wrapper.c
+	go run ./bench -version $(VERSION) -pairs $(PAIRS) $(BENCHARGS)
+
+.PHONY: bench-gate
+bench-gate: ## bench, failing where the guard costs more than it may
+	@$(MAKE) --no-print-directory bench BENCHARGS="-gate $(BENCHARGS)"
+
+.PHONY: ci
+ci: ## all that CI runs: build, lint, test, integration (as root), a short fuzz, bench-gate
+	.ci/run
+
+.PHONY: clean
+clean: ## remove bin/
+	rm -rf bin

@@ -1,0 +1,137 @@
+package delegate_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+
+	"github.com/ipam-guard/ipam-guard/pkg/delegate"
+)
+
+func TestFind(t *testing.T) {
+	root := t.TempDir()
+	first, second, third := filepath.Join(root, "1"), filepath.Join(root, "2"), filepath.Join(root, "3")
+	write(t, filepath.Join(first, "guard"), "guard")
+	write(t, filepath.Join(first, "a", "inner"), "a folder is not a plugin")
+	write(t, filepath.Join(second, "a"), "real")
+	write(t, filepath.Join(third, "a"), "later")
+	write(t, filepath.Join(third, "guard"), "real")
+	for from, to := range map[string]string{
+		filepath.Join(first, "linked"): filepath.Join(second, "a"),
+		filepath.Join(first, "shadow"): filepath.Join(first, "guard"),
+		filepath.Join(first, "broken"): filepath.Join(root, "nothing"),
+	} {
+		if err := os.Symlink(to, from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link(filepath.Join(first, "guard"), filepath.Join(second, "shadow")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(third, "shadow"), "real")
+	guard, err := os.Stat(filepath.Join(first, "guard"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join([]string{first, filepath.Join(root, "absent"), second, third}, ":")
+
+	for _, tt := range []struct {
+		name, cniPath, want string
+		skip                []os.FileInfo
+	}{
+		{"a", all, second + "/a", nil},
+		{"a", third + ":" + second, third + "/a", nil},
+		{"linked", all, first + "/linked", nil},
+		{"guard", all, first + "/guard", nil},
+		{"guard", all, third + "/guard", []os.FileInfo{guard}},
+		{"shadow", all, third + "/shadow", []os.FileInfo{guard}},
+		{"shadow", first + ":" + second, "", []os.FileInfo{guard}},
+		{"broken", all, "", nil},
+		{"nothing", all, "", nil},
+		{"a", "", "", nil},
+		{"", all, "", nil},
+		{".", all, "", nil},
+		{"..", all, "", nil},
+		{"1/a", root, "", nil},
+		{"../2/a", first, "", nil},
+	} {
+		got, err := delegate.Find(tt.name, tt.cniPath, tt.skip...)
+		if got != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("Find(%q, %q) = %q, %v; want %q", tt.name, tt.cniPath, got, err, tt.want)
+		}
+		if tt.want == "" {
+			wantMissing(t, err, tt.name)
+		}
+		if len(tt.skip) > 0 || tt.name == "." || tt.name == ".." {
+			continue
+		}
+		if libcni, _ := invoke.FindInPath(tt.name, filepath.SplitList(tt.cniPath)); got != libcni {
+			t.Errorf("Find(%q, %q) = %q; libcni gives %q", tt.name, tt.cniPath, got, libcni)
+		}
+	}
+}
+
+// What the kernel won't execute is missing too.
+func TestRunMissing(t *testing.T) {
+	folder := t.TempDir()
+	file := func(name, content string, mode os.FileMode) string {
+		path := filepath.Join(folder, name)
+		write(t, path, content)
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	loop := filepath.Join(folder, "loop")
+	if err := os.Symlink(loop, loop); err != nil {
+		t.Fatal(err)
+	}
+	plain := file("plain", "#!/bin/sh\n", 0o644)
+	for path, want := range map[string]error{
+		filepath.Join(folder, "absent"):               syscall.ENOENT,
+		file("lost", "#!/no/such/interpreter", 0o755): syscall.ENOENT,
+		plain:                            syscall.EACCES,
+		file("text", "neither\n", 0o755): syscall.ENOEXEC,
+		filepath.Join(plain, "below"):    syscall.ENOTDIR,
+		loop:                             syscall.ELOOP,
+	} {
+		r := delegate.Cmd{Path: path}.Run(context.Background())
+		if r.End != delegate.NotStarted || !errors.Is(r.Err, want) {
+			t.Errorf("%s: %v, %v; want %v", path, r.End, r.Err, want)
+		}
+		wantMissing(t, r.Err, filepath.Base(path))
+	}
+}
+
+// wantMissing also holds the text to what containerd would misread.
+func wantMissing(t *testing.T, err error, name string) {
+	t.Helper()
+	var missing *delegate.MissingError
+	if !errors.As(err, &missing) || missing.Name != name || missing.Err == nil {
+		t.Fatalf("not a MissingError for %q: %v", name, err)
+	}
+	for _, bad := range []string{"not found", "no such file or directory"} {
+		if strings.Contains(strings.ToLower(err.Error()), bad) {
+			t.Errorf("the error says %q, which containerd counts as done: %v", bad, err)
+		}
+	}
+	if !strings.Contains(err.Error(), name) {
+		t.Errorf("the error doesn't name %q: %v", name, err)
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,171 @@
+package hostlock
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MarkEnv is the variable that marks everything below a guard. In the delegate's environment its value is Mark().
+const MarkEnv = "IPAM_GUARD_ABOVE"
+
+// Mark names this process: "<pid>:<start>", start being field 22 of /proc/self/stat, 0 where /proc is missing.
+func Mark() string {
+	pid := os.Getpid()
+	return fmt.Sprintf("%d:%d", pid, startOf(pid))
+}
+
+// process is this process as others see it in /proc. pidns is 0 if there is no /proc, or one of another pid namespace,
+// whose pids mean other processes.
+type process struct {
+	pid   int
+	start uint64
+	pidns uint64
+}
+
+func whoami() process {
+	p := process{pid: os.Getpid()}
+	if p.start = startOf(p.pid); p.start != 0 {
+		p.pidns = pidns(p.pid)
+	}
+	return p
+}
+
+// startOf returns when this process was started, 0 if /proc doesn't tell.
+func startOf(pid int) uint64 {
+	st, err := readStat("self")
+	if err != nil || st.pid != pid {
+		return 0
+	}
+	return st.start
+}
+
+// stat is what we need of /proc/PID/stat.
+type stat struct {
+	pid   int
+	comm  string
+	state byte
+	start uint64
+}
+
+func readStat(pid string) (stat, error) {
+	b, err := readShort("/proc/" + pid + "/stat")
+	if err != nil {
+		return stat{}, err
+	}
+	bad := fmt.Errorf("/proc/%s/stat: unexpected content", pid)
+	// comm may itself contain spaces and parentheses.
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 1 || end < open {
+		return stat{}, bad
+	}
+	fields := strings.Fields(string(b[end+1:])) // from field 3 on
+	if len(fields) < 20 {
+		return stat{}, bad
+	}
+	st := stat{comm: string(b[open+1 : end]), state: fields[0][0]}
+	if st.pid, err = strconv.Atoi(strings.TrimSpace(string(b[:open]))); err != nil {
+		return stat{}, bad
+	}
+	if st.start, err = strconv.ParseUint(fields[19], 10, 64); err != nil {
+		return stat{}, bad
+	}
+	return st, nil
+}
+
+// readShort reads a file of /proc that fits into a page: half the system calls of os.ReadFile, on every call's way.
+func readShort(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 4096)
+	n, err := unix.Read(fd, b)
+	if err != nil {
+		return nil, err
+	}
+	return b[:n], nil
+}
+
+// dead says whether there is no process any more with that pid and start. In doubt there is.
+func dead(pid int, start uint64) bool {
+	if pid <= 0 {
+		return false
+	}
+	st, err := readStat(strconv.Itoa(pid))
+	if err != nil {
+		// /proc may hide other users' processes; the kernel doesn't.
+		return errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+	}
+	if st.state == 'Z' || st.state == 'X' {
+		return true // killed, and its parent hasn't reaped it yet
+	}
+	return start != 0 && st.start != start
+}
+
+// pidns returns the inode of a process's pid namespace, 0 if that can't be told.
+func pidns(pid int) uint64 {
+	var st unix.Stat_t
+	if unix.Stat("/proc/"+strconv.Itoa(pid)+"/ns/pid", &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// above returns the guard that a process's environment names, and whether it names one.
+func above(pid int) (guard int, start uint64, ok bool) {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return 0, 0, false
+	}
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		if mark, found := bytes.CutPrefix(v, []byte(MarkEnv+"=")); found {
+			p, s, _ := strings.Cut(string(mark), ":")
+			guard, err1 := strconv.Atoi(p)
+			start, err2 := strconv.ParseUint(s, 10, 64)
+			return guard, start, err1 == nil && err2 == nil
+		}
+	}
+	return 0, 0, false
+}
+
+// holds says whether a process holds the flock on that file: it has the file open, and the kernel lists the lock with
+// that very descriptor. Having it open, or having inherited it before an unlock, isn't holding.
+func holds(pid int, id fileID) bool {
+	dir := "/proc/" + strconv.Itoa(pid)
+	fds, err := os.ReadDir(dir + "/fdinfo")
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds {
+		b, err := os.ReadFile(dir + "/fdinfo/" + fd.Name())
+		if err != nil || !listsFlock(b) {
+			continue
+		}
+		// Only now the descriptor itself: to stat it may hang if it is on a file system that does.
+		var st unix.Stat_t
+		if unix.Stat(dir+"/fd/"+fd.Name(), &st) == nil && idOf(&st) == id {
+			return true
+		}
+	}
+	return false
+}
+
+// listsFlock looks for a line such as "lock:\t1: FLOCK  ADVISORY  WRITE 4711 00:19:815 0 EOF".
+func listsFlock(fdinfo []byte) bool {
+	for line := range bytes.Lines(fdinfo) {
+		if rest, ok := bytes.CutPrefix(line, []byte("lock:")); ok {
+			f := bytes.Fields(rest)
+			if len(f) > 3 && string(f[1]) == "FLOCK" && string(f[3]) == "WRITE" {
+				return true
+			}
+		}
+	}
+	return false
+}
