@@ -6,7 +6,10 @@ export GOWORK := off
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w
-STATIC   = CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)"
+# Go's newer garbage collector keeps marks in every span. A plugin is over before there is garbage, and would pay with a
+# tenth of its page faults. Where Go no longer knows the older one, it is built without asking for it.
+OLDGC   := $(shell GOEXPERIMENT=nogreenteagc go version >/dev/null 2>&1 && echo GOEXPERIMENT=nogreenteagc)
+STATIC   = $(OLDGC) CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)"
 PLUGINS := github.com/containernetworking/plugins/plugins
 # Everything that needs no root.
 UNIT     = $$(go list ./... | grep -v '/integration\(/\|$$\)')
@@ -29,7 +32,7 @@ build: ## the plugin, static: bin/ipam-guard
 .PHONY: plugins
 plugins: ## the real bridge and host-local from the module: bin/cni/
 	@mkdir -p bin/cni
-	$(STATIC) -o bin/cni/ $(PLUGINS)/main/bridge $(PLUGINS)/ipam/host-local
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/cni/ $(PLUGINS)/main/bridge $(PLUGINS)/ipam/host-local
 
 .PHONY: demo
 demo: build plugins ## twenty pods at once through the guard, with a delegate that hangs and fails; more of it as root

@@ -3,15 +3,13 @@ package chain
 import (
 	"encoding/json"
 	"regexp"
-
-	"github.com/containernetworking/cni/pkg/types"
 )
 
 // encode writes the error document of the specification's section 5.
-func encode(err *types.Error, version string) []byte {
+func encode(err *Error, version string) []byte {
 	doc := struct {
 		CNIVersion string `json:"cniVersion"`
-		types.Error
+		Error
 	}{version, *err}
 	text, merr := json.MarshalIndent(doc, "", "    ")
 	if merr != nil { // strings and a number: can't be
@@ -22,7 +20,7 @@ func encode(err *types.Error, version string) []byte {
 
 // reword makes sure that a DEL that really failed isn't read as done: containerd
 // looks for these words in an error's text, whatever its code.
-func reword(err *types.Error) *types.Error {
+func reword(err *Error) *Error {
 	out := *err
 	out.Msg, out.Details = reworded(err.Msg), reworded(err.Details)
 	return &out

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/types"
-
 	"github.com/ipam-guard/ipam-guard/pkg/delegate"
 	"github.com/ipam-guard/ipam-guard/pkg/policy"
 )
@@ -17,12 +15,20 @@ func (op *operation) attempt(ctx context.Context, verb string, n int) result {
 	if op.missing != nil {
 		return op.judge(verb, n, delegate.Run{End: delegate.NotStarted, Err: op.missing})
 	}
-	h, refused := op.acquire(ctx, verb)
+	h, refused := op.acquire(ctx, verb, 0)
 	if refused != nil {
 		return *refused
 	}
 	defer h.release(op)
 	return op.run(ctx, verb, n, h)
+}
+
+// runIfThere runs the delegate once, if there is one.
+func (op *operation) runIfThere(ctx context.Context, verb string, h *held) result {
+	if op.missing != nil {
+		return op.judge(verb, 1, delegate.Run{End: delegate.NotStarted, Err: op.missing})
+	}
+	return op.run(ctx, verb, 1, h)
 }
 
 // run runs the delegate once, with its whole timeout, while h is held.
@@ -47,10 +53,18 @@ func (op *operation) command(verb string) delegate.Cmd {
 	return delegate.Cmd{Path: op.binary, Env: op.environ(verb), Stdin: op.netconf, Stderr: op.Stderr}
 }
 
+// refused is the outcome of an attempt that err keeps from being made.
+func (op *operation) refused(verb string, n int, err *Error) result {
+	return result{
+		Outcome: policy.Outcome{Verb: verb, Delegate: op.conf.typ, Kind: policy.Error, Code: err.Code, Message: err.Error(), Attempt: n},
+		err:     err,
+	}
+}
+
 // stopped is the outcome of a run that did not begin, since the guard was told
 // to stop.
 func (op *operation) stopped(verb string, n int, cause error) result {
-	e := types.NewError(types.ErrTryAgainLater, fmt.Sprintf("%s: %s of %s was not begun: %v", op.conf.typ, verb, op.attachment(), cause), "")
+	e := newError(codeTryAgain, fmt.Sprintf("%s: %s of %s was not begun: %v", op.conf.typ, verb, op.attachment(), cause), "")
 	return result{
 		Outcome: policy.Outcome{Verb: verb, Delegate: op.conf.typ, Kind: policy.Killed, Code: e.Code, Message: e.Msg, Attempt: n},
 		err:     e, interrupted: true,

@@ -15,6 +15,7 @@ package chain
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,12 +25,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/ipam-guard/ipam-guard/pkg/delegate"
 	"github.com/ipam-guard/ipam-guard/pkg/hostlock"
+	"github.com/ipam-guard/ipam-guard/pkg/journal"
 	"github.com/ipam-guard/ipam-guard/pkg/telemetry"
 )
 
@@ -38,12 +38,20 @@ type Call struct {
 	Start    time.Time // when the process began; deadlines count from here
 	Env      []string  // as os.Environ gives it
 	Stdin    io.Reader
-	Stdout   *os.File // the result or the error; nothing else is written here
-	Stderr   io.Writer
-	NodeFile string         // the administrator's settings for the node
-	Parent   func() int     // the parent's process id, now
-	Random   func() float64 // in [0,1), for the jitter between attempts
-	Version  string         // the guard's own
+	Stdout   Output                 // the result or the error; nothing else is written here
+	Stderr   io.Writer              // like Stdout, it must not end the process if its reader is gone
+	NodeFile string                 // the administrator's settings for the node
+	Parent   func() int             // the parent's process id, now
+	Random   func() float64         // in [0,1), for the jitter between attempts
+	Version  string                 // the guard's own
+	Self     func() (string, error) // the guard's own file; asked for only where a recorded delegate is gone
+}
+
+// Output is stdout. A write whose reader is gone returns an error; that of an
+// *os.File ends the process.
+type Output interface {
+	io.Writer
+	Stat() (os.FileInfo, error)
 }
 
 // operation is a Call that is being done.
@@ -55,20 +63,28 @@ type operation struct {
 	netconf  []byte // what the delegate gets on stdin
 	binary   string // the delegate's path; "" if there is none, see missing
 	missing  error
+	other    []byte // what it gets if the first failed; nil: nothing else
 	lockPath string // "" for none
 	parent   int
-	line     telemetry.Line
-	printed  bool
+
+	journal    *journal.Journal
+	entry      *journal.Entry // the record of this attachment, locked; nil without one
+	before     before         // what an ADD found
+	unrecorded error          // why there is no record
+	unreadable *Error         // why stdin is no use: a DEL goes by its record
+
+	line    telemetry.Line
+	printed bool
 }
 
 // answer is what the caller gets: a document on stdout and an exit status.
 type answer struct {
-	out  []byte       // the delegate's result, byte for byte
-	err  *types.Error // or the error
+	out  []byte // the delegate's result, byte for byte
+	err  *Error // or the error
 	exit int
 }
 
-func failure(err *types.Error) answer { return answer{err: err, exit: 1} }
+func failure(err *Error) answer { return answer{err: err, exit: 1} }
 
 // Run does the invocation and returns the exit status. When ctx is done, a
 // delegate that runs is stopped and the operation ends with an error.
@@ -79,14 +95,14 @@ func (c Call) Run(ctx context.Context) (exit int) {
 		Verb: op.verb, Container: op.container, IfName: op.ifname,
 		Version: c.Version, TraceID: telemetry.TraceID(op.env("TRACEPARENT")),
 	}
-	op.conf = &netconf{version: "0.1.0", settings: builtin()}
+	op.conf = &netconf{version: withoutCNIVersion, settings: builtin()}
 	defer func() {
 		if r := recover(); r != nil {
 			op.line.Error = fmt.Sprintf("panic: %v\n%s", r, debug.Stack())
 			if op.conf.top.Doc == nil {
 				op.conf.settings, _ = settingsFor("", op.NodeFile, nil) // where to log
 			}
-			exit = op.finish(failure(types.NewError(types.ErrInternal, fmt.Sprintf("ipam-guard: internal error: %v", r), "please report this; the stack is in the log")))
+			exit = op.finish(failure(newError(codeInternal, fmt.Sprintf("ipam-guard: internal error: %v", r), "please report this; the stack is in the log")))
 		}
 	}()
 	ans := op.do(ctx)
@@ -106,7 +122,10 @@ func (op *operation) do(ctx context.Context) answer {
 		return failure(err)
 	}
 	if err := op.prepare(); err != nil {
-		return failure(err)
+		if op.verb != "DEL" || op.journal == nil {
+			return failure(err)
+		}
+		op.unreadable = err
 	}
 	if op.env(hostlock.MarkEnv) != "" || op.conf.settings.Mode == "bypass" {
 		return op.passThrough(ctx)
@@ -125,14 +144,15 @@ func (op *operation) do(ctx context.Context) answer {
 }
 
 // prepare does everything that can be done before the lock is taken.
-func (op *operation) prepare() *types.Error {
-	stdin, err := io.ReadAll(op.Stdin)
+func (op *operation) prepare() *Error {
+	stdin, err := readAll(op.Stdin)
 	if err != nil {
-		return types.NewError(types.ErrIOFailure, fmt.Sprintf("the network configuration can't be read from stdin: %v", err), "")
+		return newError(codeIO, fmt.Sprintf("the network configuration can't be read from stdin: %v", err), "")
 	}
 	conf, fatal := readNetconf(stdin, op.NodeFile)
 	op.conf = conf
 	op.line.Network, op.line.Delegate, op.line.Position = conf.name, conf.typ, "ipam"
+	op.journal = &journal.Journal{Dir: conf.settings.StateDir}
 	if fatal != nil {
 		return fatal
 	}
@@ -145,10 +165,26 @@ func (op *operation) prepare() *types.Error {
 	return nil
 }
 
+// readAll is io.ReadAll with a buffer that most netconfs fit into.
+func readAll(r io.Reader) ([]byte, error) {
+	b := make([]byte, 0, 4096)
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if errors.Is(err, io.EOF) {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+		b = slices.Grow(b, 1)
+	}
+}
+
 // refuse says no to a configuration that is wrong, where saying no loses
 // nothing: ADD and CHECK. A DEL or GC that was refused would lose an address, a
 // STATUS the node's running pods: those go on with what is left and say so.
-func (op *operation) refuse() *types.Error {
+func (op *operation) refuse() *Error {
 	strict := (op.verb == "ADD" || op.verb == "CHECK") && op.conf.settings.Mode != "bypass"
 	if strict && len(op.conf.problems) > 0 {
 		return refusal(op.conf.problems)
@@ -163,39 +199,25 @@ func (op *operation) refuse() *types.Error {
 	return op.conf.checkVersion(op.verb)
 }
 
-// warnUnused names the settings that are read but have no effect yet.
+// warnUnused names the setting that is read but has no effect yet.
 func (op *operation) warnUnused() {
-	s, base := op.conf.settings, builtin()
-	var unused []string
-	for name, set := range map[string]bool{
-		"confirm": s.Confirm != nil, "records.onUnavailable": s.Records != base.Records,
-		"stateDir": s.StateDir != base.StateDir, "gc: own": s.GC == "own",
-	} {
-		if set {
-			unused = append(unused, name)
-		}
-	}
-	if len(unused) > 0 {
-		slices.Sort(unused)
-		op.warn("settings without effect yet, since nothing is recorded: " + strings.Join(unused, ", "))
+	if op.conf.settings.Confirm != nil {
+		op.warn("confirm has no effect yet")
 	}
 }
 
 // refusal names the first problem, and the others in its details.
-func refusal(problems []Problem) *types.Error {
+func refusal(problems []Problem) *Error {
 	var more []string
 	for _, p := range problems[1:] {
 		more = append(more, p.String())
 	}
-	return types.NewError(types.ErrInvalidNetworkConfig, problems[0].String(), strings.Join(more, "; "))
+	return newError(codeConfig, problems[0].String(), strings.Join(more, "; "))
 }
 
 func (op *operation) version() answer {
-	var out strings.Builder
-	if err := version.All.Encode(&out); err != nil {
-		return failure(types.NewError(types.ErrInternal, err.Error(), ""))
-	}
-	return answer{out: []byte(out.String())}
+	list, _ := json.Marshal(versions)
+	return answer{out: fmt.Appendf(nil, `{"cniVersion":%q,"supportedVersions":%s}`, latest, list)}
 }
 
 // warn notes something for the log that the caller need not be told.
@@ -226,6 +248,7 @@ func (op *operation) print(document []byte) error {
 
 // finish answers the caller and writes the log.
 func (op *operation) finish(ans answer) int {
+	op.leave()
 	switch {
 	case op.printed:
 	case ans.err != nil:

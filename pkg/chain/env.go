@@ -5,9 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/utils"
-
 	"github.com/ipam-guard/ipam-guard/pkg/hostlock"
 )
 
@@ -33,20 +30,24 @@ func (op *operation) readEnv() {
 // required says which variables a verb can't do without (specification,
 // section 2). A DEL without CNI_PATH is let through: that its delegate can't be
 // found is for the policy to judge.
-var required = map[string][]string{
-	"ADD":    {"CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"},
-	"CHECK":  {"CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"},
-	"DEL":    {"CNI_CONTAINERID", "CNI_IFNAME"},
-	"GC":     {"CNI_PATH"},
-	"STATUS": {"CNI_PATH"},
+func required(verb string) []string {
+	switch verb {
+	case "ADD", "CHECK":
+		return []string{"CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"}
+	case "DEL":
+		return []string{"CNI_CONTAINERID", "CNI_IFNAME"}
+	case "GC", "STATUS":
+		return []string{"CNI_PATH"}
+	}
+	return nil
 }
 
 // checkEnv refuses, with the reference skeleton's codes, an environment that
 // names no attachment.
-func (op *operation) checkEnv() *types.Error {
-	names, known := required[op.verb]
-	if !known {
-		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("unknown CNI_COMMAND: %v", op.verb), "")
+func (op *operation) checkEnv() *Error {
+	names := required(op.verb)
+	if names == nil {
+		return newError(codeEnvironment, fmt.Sprintf("unknown CNI_COMMAND: %v", op.verb), "")
 	}
 	var missing []string
 	for _, name := range names {
@@ -55,16 +56,19 @@ func (op *operation) checkEnv() *types.Error {
 		}
 	}
 	if len(missing) > 0 {
-		return types.NewError(types.ErrInvalidEnvironmentVariables,
+		return newError(codeEnvironment,
 			fmt.Sprintf("required env variables [%s] missing", strings.Join(missing, ",")), "")
 	}
 	if !slices.Contains(names, "CNI_CONTAINERID") {
 		return nil
 	}
-	if err := utils.ValidateContainerID(op.container); err != nil {
-		return err
+	if !legalName(op.container) {
+		return newError(codeEnvironment, "invalid characters in CNI_CONTAINERID", op.container)
 	}
-	return utils.ValidateInterfaceName(op.ifname)
+	if bad := illegalInterface(op.ifname); bad != "" {
+		return newError(codeEnvironment, "the interface name in CNI_IFNAME "+bad, op.ifname)
+	}
+	return nil
 }
 
 // environ is what the delegate gets: what the guard got, but for the verb where

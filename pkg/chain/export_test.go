@@ -1,5 +1,7 @@
 package chain
 
+import "github.com/ipam-guard/ipam-guard/pkg/conflist"
+
 // For the tests of this package's inner parts.
 var (
 	SettingsFor = settingsFor
@@ -11,8 +13,8 @@ var (
 // Keys lists the names of all settings.
 func Keys() []string {
 	var names []string
-	for name := range keys {
-		names = append(names, name)
+	for _, key := range keys {
+		names = append(names, key.name)
 	}
 	return names
 }
@@ -25,4 +27,23 @@ func ForDelegate(stdin []byte) ([]byte, []Problem) {
 		return nil, c.problems
 	}
 	return c.forDelegate(), c.problems
+}
+
+// The guard's own words for the specification, to be held against the CNI
+// library's.
+var (
+	LegalName        = legalName
+	IllegalInterface = illegalInterface
+	AtLeast          = atLeast
+	Versions         = versions
+	AddressBits      = addressBits
+)
+
+// Addresses counts the addresses of a result.
+func Addresses(result []byte, version string) (int, error) {
+	o, err := conflist.Parse(result)
+	if err != nil {
+		return 0, err
+	}
+	return addresses(o, version)
 }

@@ -9,10 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/types"
-	current "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/types/create"
-
+	"github.com/ipam-guard/ipam-guard/pkg/conflist"
 	"github.com/ipam-guard/ipam-guard/pkg/delegate"
 	"github.com/ipam-guard/ipam-guard/pkg/policy"
 	"github.com/ipam-guard/ipam-guard/pkg/telemetry"
@@ -21,11 +18,11 @@ import (
 // result is a run of the delegate, judged.
 type result struct {
 	policy.Outcome
-	err         *types.Error // nil if all went well
-	out         []byte       // the delegate's stdout
-	started     bool         // it ran: an ADD may have allocated something
-	interrupted bool         // the guard was told to stop
-	alive       bool         // it could not be killed
+	err         *Error // nil if all went well
+	out         []byte // the delegate's stdout
+	started     bool   // it ran: an ADD may have allocated something
+	interrupted bool   // the guard was told to stop
+	alive       bool   // it could not be killed
 }
 
 // judge turns a run into an outcome.
@@ -52,60 +49,70 @@ func (op *operation) note(verb string, r result, run delegate.Run) {
 	op.line.Attempts = append(op.line.Attempts, a)
 }
 
-func (op *operation) kindOf(verb string, run delegate.Run) (policy.Kind, *types.Error) {
-	took := rounded(run.Took)
-	what := fmt.Sprintf("%s: %s of %s", op.conf.typ, verb, op.attachment())
-	again := func(format string, args ...any) *types.Error {
-		return types.NewError(types.ErrTryAgainLater, what+" "+fmt.Sprintf(format, args...), "")
+func (op *operation) kindOf(verb string, run delegate.Run) (policy.Kind, *Error) {
+	if run.End == delegate.Exited && run.Exit == 0 {
+		if verb != "ADD" {
+			return policy.OK, nil
+		}
+		err := checkResult(run, op.conf.version)
+		if err == nil {
+			return policy.OK, nil
+		}
+		return policy.Protocol, newError(codeInternal, fmt.Sprintf("%s: exit status 0, but %v", op.what(verb), err), "")
+	}
+	return op.kindOfFailure(verb, run)
+}
+
+// what names a run of the delegate, for people.
+func (op *operation) what(verb string) string {
+	return fmt.Sprintf("%s: %s of %s", op.conf.typ, verb, op.attachment())
+}
+
+func (op *operation) kindOfFailure(verb string, run delegate.Run) (policy.Kind, *Error) {
+	what, took := op.what(verb), rounded(run.Took)
+	again := func(format string, args ...any) *Error {
+		return newError(codeTryAgain, what+" "+fmt.Sprintf(format, args...), "")
 	}
 	switch run.End {
 	case delegate.NotStarted:
 		return notStarted(what, run.Err)
 	case delegate.TimedOut:
 		err := again("did not end within its timeout of %s", op.conf.settings.Timeout.Of(verb))
-		err.Details = fmt.Sprintf("stopped by ipam-guard after %s; raise timeout.%s if it needs longer", took, lower[verb])
+		err.Details = fmt.Sprintf("stopped by ipam-guard after %s; raise timeout.%s if it needs longer", took, strings.ToLower(verb))
 		return policy.Timeout, err
 	case delegate.Interrupted:
 		return policy.Killed, again("was interrupted after %s: ipam-guard was told to stop", took)
 	case delegate.Signaled:
 		return policy.Killed, again("died of signal %d (%v) after %s; ipam-guard did not send it", int(run.Signal), run.Signal, took)
 	}
-	if run.Exit != 0 {
-		return failed(what, run)
-	}
-	if verb == "ADD" {
-		if err := checkResult(run, op.conf.version); err != nil {
-			return policy.Protocol, types.NewError(types.ErrInternal, fmt.Sprintf("%s: exit status 0, but %v", what, err), "")
-		}
-	}
-	return policy.OK, nil
+	return failed(what, run)
 }
 
 // notStarted judges a delegate that could not be run.
-func notStarted(what string, err error) (policy.Kind, *types.Error) {
-	code := types.ErrTryAgainLater
+func notStarted(what string, err error) (policy.Kind, *Error) {
+	code := codeTryAgain
 	var missing *delegate.MissingError
 	if errors.As(err, &missing) && missing.Path == "" {
-		code = types.ErrInvalidEnvironmentVariables
+		code = codeEnvironment
 	}
-	return policy.Missing, types.NewError(code, fmt.Sprintf("%s: %v", what, err), "the delegate was not run")
+	return policy.Missing, newError(code, fmt.Sprintf("%s: %v", what, err), "the delegate was not run")
 }
 
 // failed reads the error object of a delegate that exits with another status
 // than 0.
-func failed(what string, run delegate.Run) (policy.Kind, *types.Error) {
-	var e types.Error
+func failed(what string, run delegate.Run) (policy.Kind, *Error) {
+	var e Error
 	text := "nothing on stdout"
 	if len(bytes.TrimSpace(run.Stdout)) > 0 {
 		if err := oneDocument(run.Stdout, &e); err == nil && (e.Code != 0 || e.Msg != "") {
-			if e.Code == types.ErrUnknown {
-				e.Code = types.ErrInternal
+			if e.Code == 0 {
+				e.Code = codeInternal
 			}
 			return policy.Error, &e
 		}
 		text = "stdout is " + excerpt(run.Stdout)
 	}
-	return policy.Protocol, types.NewError(types.ErrInternal, fmt.Sprintf("%s: exit status %d without a CNI error: %s", what, run.Exit, text), "")
+	return policy.Protocol, newError(codeInternal, fmt.Sprintf("%s: exit status %d without a CNI error: %s", what, run.Exit, text), "")
 }
 
 // checkResult says why a result can't be used: a main plugin needs one document
@@ -117,21 +124,18 @@ func checkResult(run delegate.Run, version string) error {
 	if len(bytes.TrimSpace(run.Stdout)) == 0 {
 		return errors.New("no result on stdout")
 	}
-	var doc struct {
-		Version string `json:"cniVersion"`
-		types.Error
-	}
-	if err := oneDocument(run.Stdout, &doc); err != nil {
+	result, err := conflist.Parse(run.Stdout)
+	if err != nil {
 		return fmt.Errorf("stdout is not one JSON document (%w): %s", err, excerpt(run.Stdout))
 	}
-	if doc.Code != 0 {
+	if code := result.Value("code"); code != nil && string(code) != "0" {
 		return fmt.Errorf("with an error object: %s", excerpt(run.Stdout))
 	}
-	parsed, err := create.Create(orDefault(doc.Version, version), run.Stdout)
+	n, err := addresses(result, version)
 	if err != nil {
-		return fmt.Errorf("the result can't be read (%w): %s", err, excerpt(run.Stdout))
+		return fmt.Errorf("the result can't be used (%w): %s", err, excerpt(run.Stdout))
 	}
-	if r, err := current.NewResultFromResult(parsed); err != nil || len(r.IPs) == 0 {
+	if n == 0 {
 		return fmt.Errorf("the result has no address: %s", excerpt(run.Stdout))
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -17,115 +16,133 @@ import (
 	"github.com/ipam-guard/ipam-guard/pkg/telemetry"
 )
 
-// A setter reads one value into the settings. Its error says what would be
+// A key is one setting, by its full name. read's error says what would be
 // right: "a duration like \"20s\"".
-type setter func(s *Settings, value json.RawMessage) error
+type key struct {
+	name string
+	read func(s *Settings, value json.RawMessage) error
+}
 
-// keys are the settings, by their full name. To add one: a field in Settings, a
-// line here, its default in builtin, its line in docs/configuration.md.
-var keys = map[string]setter{
-	"mode":                  choice(func(s *Settings) *string { return &s.Mode }, "guard", "bypass"),
-	"lock.scope":            choice(func(s *Settings) *string { return &s.Lock.Scope }, "delegate", "host", "network", "none"),
-	"lock.name":             setLockName,
-	"lock.onUnavailable":    choice(func(s *Settings) *string { return &s.Lock.OnUnavailable }, "fail", "proceed"),
-	"timeout":               setTimeouts,
-	"timeout.add":           duration(func(s *Settings) *time.Duration { return &s.Timeout.Add }),
-	"timeout.del":           duration(func(s *Settings) *time.Duration { return &s.Timeout.Del }),
-	"timeout.check":         duration(func(s *Settings) *time.Duration { return &s.Timeout.Check }),
-	"timeout.status":        duration(func(s *Settings) *time.Duration { return &s.Timeout.Status }),
-	"timeout.gc":            duration(func(s *Settings) *time.Duration { return &s.Timeout.GC }),
-	"deadline":              setDeadlines,
-	"deadline.add":          duration(func(s *Settings) *time.Duration { return &s.Deadline.Add }),
-	"deadline.del":          duration(func(s *Settings) *time.Duration { return &s.Deadline.Del }),
-	"deadline.gc":           duration(func(s *Settings) *time.Duration { return &s.Deadline.GC }),
-	"retry.attempts":        number(func(s *Settings) *int { return &s.Attempts.Del }, 1, 100),
-	"retry.attempts.add":    number(func(s *Settings) *int { return &s.Attempts.Add }, 1, 100),
-	"retry.attempts.del":    number(func(s *Settings) *int { return &s.Attempts.Del }, 1, 100),
-	"retry.backoff":         duration(func(s *Settings) *time.Duration { return &s.Policy.Backoff }),
-	"retry.maxBackoff":      duration(func(s *Settings) *time.Duration { return &s.Policy.MaxBackoff }),
-	"confirm":               setConfirm,
-	"policy.onError":        setOnError,
-	"policy.rules":          setRules,
-	"gc":                    choice(func(s *Settings) *string { return &s.GC }, "forward", "own", "off"),
-	"records.onUnavailable": choice(func(s *Settings) *string { return &s.Records }, "fail", "proceed"),
-	"log.level":             setLogLevel,
-	"log.file":              setLogFile,
-	"log.maxSize":           setLogSize,
-	"log.keep":              number(func(s *Settings) *int { return &s.Log.Keep }, 0, 1000),
-	"stateDir":              folder(func(s *Settings) *string { return &s.StateDir }),
-	"lockDir":               folder(func(s *Settings) *string { return &s.LockDir }),
+// keys are the settings. To add one: a field in Settings, a line here, its
+// default in builtin, its line in docs/configuration.md. Plain function
+// literals, so that the table costs nothing at the start.
+var keys = [...]key{
+	{"mode", func(s *Settings, v json.RawMessage) error { return choice(&s.Mode, v, "guard", "bypass") }},
+	{"lock.scope", func(s *Settings, v json.RawMessage) error {
+		return choice(&s.Lock.Scope, v, "delegate", "host", "network", "none")
+	}},
+	{"lock.name", setLockName},
+	{"lock.onUnavailable", func(s *Settings, v json.RawMessage) error {
+		return choice(&s.Lock.OnUnavailable, v, "fail", "proceed")
+	}},
+	{"timeout", setTimeouts},
+	{"timeout.add", func(s *Settings, v json.RawMessage) error { return duration(&s.Timeout.Add, v) }},
+	{"timeout.del", func(s *Settings, v json.RawMessage) error { return duration(&s.Timeout.Del, v) }},
+	{"timeout.check", func(s *Settings, v json.RawMessage) error { return duration(&s.Timeout.Check, v) }},
+	{"timeout.status", func(s *Settings, v json.RawMessage) error { return duration(&s.Timeout.Status, v) }},
+	{"timeout.gc", func(s *Settings, v json.RawMessage) error { return duration(&s.Timeout.GC, v) }},
+	{"deadline", setDeadlines},
+	{"deadline.add", func(s *Settings, v json.RawMessage) error { return duration(&s.Deadline.Add, v) }},
+	{"deadline.del", func(s *Settings, v json.RawMessage) error { return duration(&s.Deadline.Del, v) }},
+	{"deadline.gc", func(s *Settings, v json.RawMessage) error { return duration(&s.Deadline.GC, v) }},
+	{"retry.attempts", func(s *Settings, v json.RawMessage) error { return number(&s.Attempts.Del, v, 1, 100) }},
+	{"retry.attempts.add", func(s *Settings, v json.RawMessage) error { return number(&s.Attempts.Add, v, 1, 100) }},
+	{"retry.attempts.del", func(s *Settings, v json.RawMessage) error { return number(&s.Attempts.Del, v, 1, 100) }},
+	{"retry.backoff", func(s *Settings, v json.RawMessage) error { return duration(&s.Policy.Backoff, v) }},
+	{"retry.maxBackoff", func(s *Settings, v json.RawMessage) error { return duration(&s.Policy.MaxBackoff, v) }},
+	{"confirm", setConfirm},
+	{"policy.onError", setOnError},
+	{"policy.rules", setRules},
+	{"gc", func(s *Settings, v json.RawMessage) error { return choice(&s.GC, v, "forward", "own", "off") }},
+	{"records.onUnavailable", func(s *Settings, v json.RawMessage) error {
+		return choice(&s.Records, v, "fail", "proceed")
+	}},
+	{"log.level", setLogLevel},
+	{"log.file", setLogFile},
+	{"log.maxSize", setLogSize},
+	{"log.keep", func(s *Settings, v json.RawMessage) error { return number(&s.Log.Keep, v, 0, 1000) }},
+	{"stateDir", func(s *Settings, v json.RawMessage) error { return folder(&s.StateDir, v) }},
+	{"lockDir", func(s *Settings, v json.RawMessage) error { return folder(&s.LockDir, v) }},
+}
+
+// find returns the key of that name, nil without one.
+func find(name string) *key {
+	for i := range keys {
+		if keys[i].name == name {
+			return &keys[i]
+		}
+	}
+	return nil
 }
 
 // isGroup reports whether there are keys below name.
-func isGroup(name string) bool { return len(below(name)) > 0 }
+func isGroup(name string) bool {
+	for i := range keys {
+		if rest, ok := strings.CutPrefix(keys[i].name, name); ok && strings.HasPrefix(rest, ".") {
+			return true
+		}
+	}
+	return false
+}
 
-// below lists the names one level below a key ("" for the top), sorted.
+// isKey reports whether name is a key, or begins one, right below another.
+func isKey(above, name string) bool {
+	full := join(above, name)
+	return !strings.Contains(name, ".") && (find(full) != nil || isGroup(full))
+}
+
+// below lists the names one level below a key ("" for the top).
 func below(name string) []string {
 	prefix := name + "."
 	if name == "" {
 		prefix = ""
 	}
 	var names []string
-	for key := range keys {
-		if rest, ok := strings.CutPrefix(key, prefix); ok {
+	for _, key := range keys {
+		if rest, ok := strings.CutPrefix(key.name, prefix); ok {
 			first, _, _ := strings.Cut(rest, ".")
 			if !slices.Contains(names, first) {
 				names = append(names, first)
 			}
 		}
 	}
-	sort.Strings(names)
 	return names
 }
 
-func choice(field func(*Settings) *string, values ...string) setter {
-	want := strings.Join(values, ", ")
-	if i := strings.LastIndex(want, ", "); i >= 0 {
-		want = want[:i] + " or " + want[i+2:]
+func choice(field *string, value json.RawMessage, values ...string) error {
+	text, ok := conflist.String(value)
+	if !ok || !slices.Contains(values, text) {
+		last := len(values) - 1
+		return fmt.Errorf("%s or %s", strings.Join(values[:last], ", "), values[last])
 	}
-	return func(s *Settings, value json.RawMessage) error {
-		text, ok := asString(value)
-		if !ok || !slices.Contains(values, text) {
-			return errors.New(want)
-		}
-		*field(s) = text
-		return nil
-	}
+	*field = text
+	return nil
 }
 
-func number(field func(*Settings) *int, low, high int) setter {
-	return func(s *Settings, value json.RawMessage) error {
-		n, err := strconv.Atoi(string(value))
-		if err != nil || n < low || n > high {
-			return fmt.Errorf("a whole number from %d to %d", low, high)
-		}
-		*field(s) = n
-		return nil
+func number(field *int, value json.RawMessage, low, high int) error {
+	n, err := strconv.Atoi(string(value))
+	if err != nil || n < low || n > high {
+		return fmt.Errorf("a whole number from %d to %d", low, high)
 	}
+	*field = n
+	return nil
 }
 
-func duration(field func(*Settings) *time.Duration) setter {
-	return func(s *Settings, value json.RawMessage) error {
-		d, err := asDuration(value)
-		if err != nil {
-			return err
-		}
-		*field(s) = d
-		return nil
+func duration(field *time.Duration, value json.RawMessage) error {
+	d, err := asDuration(value)
+	if err == nil {
+		*field = d
 	}
+	return err
 }
 
 const longest = 24 * time.Hour
 
 func asDuration(value json.RawMessage) (time.Duration, error) {
-	want := fmt.Errorf(`a duration like "20s" or "1m30s", more than 0 and at most %s`, longest)
-	text, ok := asString(value)
-	if !ok {
-		return 0, want
-	}
+	text, ok := conflist.String(value)
 	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > longest {
-		return 0, want
+	if !ok || err != nil || d <= 0 || d > longest {
+		return 0, fmt.Errorf(`a duration like "20s" or "1m30s", more than 0 and at most %s`, longest)
 	}
 	return d, nil
 }
@@ -150,19 +167,17 @@ func setDeadlines(s *Settings, value json.RawMessage) error {
 	return nil
 }
 
-func folder(field func(*Settings) *string) setter {
-	return func(s *Settings, value json.RawMessage) error {
-		text, ok := asString(value)
-		if !ok || !filepath.IsAbs(text) || strings.ContainsRune(text, 0) {
-			return errors.New("the absolute path of a folder")
-		}
-		*field(s) = filepath.Clean(text)
-		return nil
+func folder(field *string, value json.RawMessage) error {
+	text, ok := conflist.String(value)
+	if !ok || !filepath.IsAbs(text) || strings.ContainsRune(text, 0) {
+		return errors.New("the absolute path of a folder")
 	}
+	*field = filepath.Clean(text)
+	return nil
 }
 
 func setLockName(s *Settings, value json.RawMessage) error {
-	text, ok := asString(value)
+	text, ok := conflist.String(value)
 	if !ok || !fileName(text) {
 		return errors.New("a name of letters, digits, '.', '_' and '-', at most 100 long")
 	}
@@ -181,7 +196,7 @@ func fileName(text string) bool {
 }
 
 func setOnError(s *Settings, value json.RawMessage) error {
-	text, _ := asString(value)
+	text, _ := conflist.String(value)
 	then := policy.Then(text)
 	if then != policy.Fail && then != policy.Defer {
 		return errors.New("fail or defer")
@@ -200,7 +215,7 @@ func setRules(s *Settings, value json.RawMessage) error {
 }
 
 func setLogLevel(s *Settings, value json.RawMessage) error {
-	text, ok := asString(value)
+	text, ok := conflist.String(value)
 	if !ok || !slices.Contains([]string{"debug", "info", "warn", "error"}, text) {
 		return errors.New("debug, info, warn or error")
 	}
@@ -208,7 +223,7 @@ func setLogLevel(s *Settings, value json.RawMessage) error {
 }
 
 func setLogFile(s *Settings, value json.RawMessage) error {
-	text, ok := asString(value)
+	text, ok := conflist.String(value)
 	if !ok {
 		return errors.New(`the absolute path of a file, or "" for none`)
 	}
@@ -223,7 +238,7 @@ func setLogFile(s *Settings, value json.RawMessage) error {
 
 // setLogSize reads a size: bytes, or a string with a unit.
 func setLogSize(s *Settings, value json.RawMessage) error {
-	text, ok := asString(value)
+	text, ok := conflist.String(value)
 	if !ok {
 		text = string(value)
 	}
@@ -241,21 +256,12 @@ func setLogSize(s *Settings, value json.RawMessage) error {
 	return nil
 }
 
-func asString(value json.RawMessage) (string, bool) {
-	if len(value) == 0 || value[0] != '"' {
-		return "", false
-	}
-	var text string
-	err := json.Unmarshal(value, &text)
-	return text, err == nil
-}
-
 // setConfirm reads confirm strictly: a sign that is misspelt would confirm
 // everything or nothing.
 func setConfirm(s *Settings, value json.RawMessage) error {
 	want := errors.New("an object of line, ok, reject (RE2 expressions) and set (an object), line and ok present")
 	o, err := conflist.Parse(value)
-	if err != nil || len(unknown(o, "", "", "line", "ok", "reject", "set")) > 0 {
+	if err != nil || len(among(o, "", "", "line", "ok", "reject", "set")) > 0 {
 		return want
 	}
 	var c Confirm

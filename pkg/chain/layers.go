@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ipam-guard/ipam-guard/pkg/conflist"
 	"github.com/ipam-guard/ipam-guard/pkg/delegate"
@@ -14,24 +17,31 @@ import (
 )
 
 // settingsFor merges the layers: built-in, built-in for the delegate, the node's
-// file (its defaults, then its entry for the delegate), the netconf's guard
-// object. Later wins, key by key.
+// file (its defaults, then its entry for the delegate), then guard objects: the
+// netconf's, before it a record's. Later wins, key by key.
 //
 // A value that is wrong is left out, so that an earlier layer's stands, and
 // reported: whether the problems refuse the call is for the caller to say. The
 // settings returned can always be gone by.
-func settingsFor(delegateType, nodeFile string, guard []byte) (Settings, []Problem) {
+func settingsFor(delegateType, nodeFile string, guards ...[]byte) (Settings, []Problem) {
 	s := builtin()
-	s.apply(delegate.Settings(delegateType), "", "built in for "+delegateType)
+	if known := delegate.Settings(delegateType); known != "" {
+		s.apply([]byte(known), "", "built in for "+delegateType)
+	}
 	base := s
 	problems := s.applyNodeFile(delegateType, nodeFile)
-	problems = append(problems, s.apply(guard, "guard", "netconf")...)
+	for _, guard := range guards {
+		problems = append(problems, s.apply(guard, "guard", "netconf")...)
+	}
 	return s, append(problems, s.check(base, delegateType)...)
 }
 
 // applyNodeFile applies the administrator's file for the whole node:
 // {"defaults": {...}, "delegates": {"host-local": {...}}}. No file is no problem.
 func (s *Settings) applyNodeFile(delegateType, path string) []Problem {
+	if unix.Access(path, unix.F_OK) == unix.ENOENT { // as on most nodes
+		return nil
+	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -44,7 +54,7 @@ func (s *Settings) applyNodeFile(delegateType, path string) []Problem {
 	if err != nil {
 		return bad("node's file", fmt.Sprintf("want an object of defaults and delegates: %v", err))
 	}
-	problems := unknown(top, "", path, "defaults", "delegates")
+	problems := among(top, "", path, "defaults", "delegates")
 	problems = append(problems, s.apply(top.Value("defaults"), "defaults", path)...)
 	entries, err := top.Object("delegates")
 	if err != nil {
@@ -58,13 +68,13 @@ func (s *Settings) applyNodeFile(delegateType, path string) []Problem {
 
 // unknown reports the members of an object that nothing would read, and names
 // that occur twice.
-func unknown(o conflist.Object, name, origin string, known ...string) []Problem {
+func unknown(o conflist.Object, name, origin string, isKnown func(string) bool, known func() []string) []Problem {
 	var problems []Problem
 	for _, m := range o.Members {
-		if !contains(known, m.Name) {
+		if !isKnown(m.Name) {
 			problems = append(problems, Problem{
 				Key: join(name, m.Name), Origin: origin,
-				Want: "unknown key, known here are " + strings.Join(known, ", "),
+				Want: "unknown key, known here are " + strings.Join(known(), ", "),
 			})
 		}
 	}
@@ -72,6 +82,11 @@ func unknown(o conflist.Object, name, origin string, known ...string) []Problem 
 		problems = append(problems, Problem{Key: join(name, twice), Want: "occurs twice, keep one", Origin: origin})
 	}
 	return problems
+}
+
+// among is unknown for a short list.
+func among(o conflist.Object, name, origin string, known ...string) []Problem {
+	return unknown(o, name, origin, func(n string) bool { return slices.Contains(known, n) }, func() []string { return known })
 }
 
 // apply lays one layer over the settings. name is the layer's own key, for
@@ -90,23 +105,26 @@ func (s *Settings) apply(text []byte, name, origin string) []Problem {
 // walk applies the members of an object of settings; key is its full name below
 // the layer, "" at the top.
 func (s *Settings) walk(o conflist.Object, key, name, origin string) []Problem {
-	known := below(key)
-	problems := unknown(o, join(name, key), origin, known...)
+	isKnown := func(n string) bool { return isKey(key, n) }
+	problems := unknown(o, join(name, key), origin, isKnown, func() []string { return below(key) })
 	for _, m := range o.Members {
-		if !contains(known, m.Name) {
+		if !isKnown(m.Name) {
 			continue
 		}
 		full := join(key, m.Name)
 		value := o.Text(m.Value)
-		nested, err := o.Nested(m)
-		switch set, leaf := keys[full]; {
-		case isGroup(full) && err == nil:
+		key, group := find(full), isGroup(full)
+		if group && value[0] == '{' {
+			nested, _ := o.Nested(m) // valid: it was scanned as a part of o
 			problems = append(problems, s.walk(nested, full, name, origin)...)
-		case leaf:
-			if err := set(s, value); err != nil {
+			continue
+		}
+		switch {
+		case key != nil:
+			if err := key.read(s, value); err != nil {
 				problems = append(problems, problemOf(err, join(name, full), value, origin))
 			}
-		case isGroup(full):
+		case group:
 			problems = append(problems, Problem{join(name, full), short(value), "an object of " + strings.Join(below(full), ", "), origin})
 		}
 	}
@@ -119,15 +137,6 @@ func problemOf(err error, key string, value []byte, origin string) Problem {
 		return Problem{key + rule.Key, rule.Value, rule.Want, origin}
 	}
 	return Problem{key, short(value), err.Error(), origin}
-}
-
-func contains(list []string, name string) bool {
-	for _, v := range list {
-		if v == name {
-			return true
-		}
-	}
-	return false
 }
 
 func join(name, key string) string {

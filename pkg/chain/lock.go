@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ipam-guard/ipam-guard/pkg/hostlock"
 	"github.com/ipam-guard/ipam-guard/pkg/policy"
@@ -31,7 +28,7 @@ func (op *operation) chooseLock() string {
 	default:
 		return ""
 	}
-	return filepath.Join(s.LockDir, name+".lock")
+	return s.LockDir + "/" + name + ".lock"
 }
 
 // asFileName escapes what can't stand in a file's name. Different texts give
@@ -63,38 +60,47 @@ type held struct {
 }
 
 // acquire takes the host lock for an attempt of verb, waiting while what the
-// attempt needs still fits the deadline. A refusal is an outcome of kind lock.
-func (op *operation) acquire(ctx context.Context, verb string) (*held, *result) {
+// attempt needs, and extra before it, still fits the deadline. A refusal is an
+// outcome of kind lock.
+func (op *operation) acquire(ctx context.Context, verb string, extra time.Duration) (*held, *result) {
 	if op.lockPath == "" {
 		return &held{}, nil
 	}
 	op.line.Lock = op.lockPath
 	s := &op.conf.settings
-	until := op.Start.Add(s.Deadline.Of(op.verb) - s.need(verb))
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	lock, err := hostlock.Acquire(ctx, op.lockPath, hostlock.Holder{
-		Verb: op.verb, Network: op.conf.name, Container: op.container, IfName: op.ifname, Since: time.Now(),
-	}, op.warn)
+	lock, err := hostlock.Acquire(ctx, op.fits(s.need(verb)+extra), op.lockPath, op.holder(), op.warn)
 	var open *hostlock.OpenError
 	var busy *hostlock.BusyError
 	switch {
 	case err == nil:
 		op.line.LockWait += lock.Waited()
 		return &held{lock: lock}, nil
+	case errors.As(err, &busy) && ctx.Err() != nil:
+		stopped := op.stopped(verb, 1, context.Cause(ctx))
+		return nil, &stopped
 	case errors.As(err, &busy):
 		op.line.LockWait += busy.Waited
-		return nil, op.locked(types.ErrTryAgainLater, err)
+		return nil, op.locked(codeTryAgain, err)
 	case errors.As(err, &open) && s.Lock.OnUnavailable == "proceed" && op.verb != "GC":
 		op.warn(err.Error() + "; going on without the lock, as lock.onUnavailable says")
 		return &held{}, nil
 	}
-	return nil, op.locked(types.ErrIOFailure, err)
+	return nil, op.locked(codeIO, err)
+}
+
+// holder is what the lock file says for people.
+func (op *operation) holder() hostlock.Holder {
+	return hostlock.Holder{Verb: op.verb, Network: op.conf.name, Container: op.container, IfName: op.ifname, Since: time.Now()}
+}
+
+// fits is when less than need will be left of the deadline.
+func (op *operation) fits(need time.Duration) time.Time {
+	return op.Start.Add(op.conf.settings.Deadline.Of(op.verb) - need)
 }
 
 // locked is the outcome of an attempt that did not get the lock.
 func (op *operation) locked(code uint, err error) *result {
-	e := types.NewError(code, fmt.Sprintf("%s of %s: %v", op.verb, op.attachment(), err),
+	e := newError(code, fmt.Sprintf("%s of %s: %v", op.verb, op.attachment(), err),
 		fmt.Sprintf("the delegate %s was not run", op.conf.typ))
 	return &result{Outcome: policy.Outcome{Verb: op.verb, Delegate: op.conf.typ, Kind: policy.Lock, Code: code, Message: e.Error()}, err: e}
 }

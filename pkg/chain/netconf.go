@@ -8,10 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/utils"
-	"github.com/containernetworking/cni/pkg/version"
-
 	"github.com/ipam-guard/ipam-guard/pkg/conflist"
 )
 
@@ -21,7 +17,7 @@ type netconf struct {
 	top      conflist.Object
 	ipam     conflist.Object
 	delegate conflist.Object
-	version  string // cniVersion, "0.1.0" where there is none
+	version  string // cniVersion, withoutCNIVersion where there is none
 	name     string // the network's
 	ownType  string // the name under which this netconf calls the guard
 	typ      string // the delegate's type
@@ -32,15 +28,15 @@ type netconf struct {
 // readNetconf decodes stdin. The error is fatal: nothing can be run by such a
 // configuration. What is merely wrong is in problems, for the caller to refuse
 // or to go on with.
-func readNetconf(stdin []byte, nodeFile string) (*netconf, *types.Error) {
-	c := &netconf{version: "0.1.0", settings: builtin()}
+func readNetconf(stdin []byte, nodeFile string) (*netconf, *Error) {
+	c := &netconf{version: withoutCNIVersion, settings: builtin()}
 	top, err := conflist.Parse(stdin)
 	if err != nil {
 		c.settings, c.problems = settingsFor("", nodeFile, nil)
-		return c, types.NewError(types.ErrDecodingFailure, fmt.Sprintf("the network configuration on stdin is not one JSON object: %v", err), "")
+		return c, newError(codeDecoding, fmt.Sprintf("the network configuration on stdin is not one JSON object: %v", err), "")
 	}
 	c.top = top
-	c.version = orDefault(c.text(top, "cniVersion", ""), "0.1.0")
+	c.version = orDefault(c.text(top, "cniVersion", ""), withoutCNIVersion)
 	c.name = c.text(top, "name", "")
 	fatal := c.findDelegate()
 	settings, problems := settingsFor(c.typ, nodeFile, c.ipam.Value("guard"))
@@ -54,10 +50,10 @@ func readNetconf(stdin []byte, nodeFile string) (*netconf, *types.Error) {
 }
 
 // findDelegate finds the delegate's object in `ipam`.
-func (c *netconf) findDelegate() *types.Error {
-	bad := func(key, value, want string) *types.Error {
+func (c *netconf) findDelegate() *Error {
+	bad := func(key, value, want string) *Error {
 		p := Problem{Key: key, Value: value, Want: want, Origin: "netconf"}
-		return types.NewError(types.ErrInvalidNetworkConfig, p.String(), "")
+		return newError(codeConfig, p.String(), "")
 	}
 	var err error
 	if c.ipam, err = c.top.Object("ipam"); err != nil || c.ipam.Doc == nil {
@@ -84,7 +80,7 @@ func (c *netconf) text(o conflist.Object, name, prefix string) string {
 	if !ok {
 		return ""
 	}
-	text, ok := asString(o.Text(m.Value))
+	text, ok := conflist.String(o.Text(m.Value))
 	if !ok {
 		c.problem(join(prefix, name), short(o.Text(m.Value)), "a string")
 	}
@@ -109,7 +105,7 @@ func (c *netconf) checkNames() {
 	if c.typ == c.ownType {
 		c.problem("ipam.delegate.type", fmt.Sprintf("%q", c.typ), "the plugin that the guard stands in front of, not the guard itself")
 	}
-	if err := utils.ValidateNetworkName(c.name); err != nil {
+	if !legalName(c.name) {
 		c.problem("name", fmt.Sprintf("%q", c.name), "a network name of letters, digits, '_', '.' and '-'")
 	}
 }
@@ -120,7 +116,7 @@ func (c *netconf) checkFolders() {
 	if c.typ != "host-local" {
 		return
 	}
-	dataDir, _ := asString(c.delegate.Value("dataDir"))
+	dataDir, _ := conflist.String(c.delegate.Value("dataDir"))
 	store := resolve(filepath.Join(orDefault(dataDir, "/var/lib/cni/networks"), c.name))
 	base := builtin()
 	for _, f := range []struct {
@@ -164,21 +160,31 @@ func (c *netconf) forDelegate() []byte {
 	return conflist.Splice(c.top.Doc, 0, conflist.Edit{Span: c.ipam.Span, Text: object})
 }
 
+// sinceVersion is the version that brought a verb.
+func sinceVersion(verb string) string {
+	switch verb {
+	case "CHECK":
+		return "0.4.0"
+	case "GC", "STATUS":
+		return latest
+	}
+	return ""
+}
+
 // checkVersion says, as the reference skeleton does, whether a verb may be
 // called with this configuration's version.
-func (c *netconf) checkVersion(verb string) *types.Error {
-	if since := map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}[verb]; since != "" {
-		ok, err := version.GreaterThanOrEqualTo(c.version, since)
+func (c *netconf) checkVersion(verb string) *Error {
+	if since := sinceVersion(verb); since != "" {
+		ok, err := atLeast(c.version, since)
 		if err != nil {
-			return types.NewError(types.ErrDecodingFailure, err.Error(), "")
+			return newError(codeDecoding, err.Error(), "")
 		}
 		if !ok {
-			return types.NewError(types.ErrIncompatibleCNIVersion, "config version does not allow "+verb,
-				fmt.Sprintf("cniVersion is %q, %s came with %s", c.version, verb, since))
+			return newError(codeVersion, "config version does not allow "+verb, fmt.Sprintf("cniVersion is %q, %s came with %s", c.version, verb, since))
 		}
 	}
-	if err := new(version.Reconciler).Check(c.version, version.All); err != nil {
-		return types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
+	if !slices.Contains(versions, c.version) {
+		return newError(codeVersion, "incompatible CNI versions", fmt.Sprintf("config is %q, plugin supports %q", c.version, versions))
 	}
 	return nil
 }
@@ -186,11 +192,11 @@ func (c *netconf) checkVersion(verb string) *types.Error {
 // attachments reads the list of valid attachments of a GC, under its present
 // or its older name. ok is false where there is none: no list, null, or
 // something that isn't one. An empty list is a list.
-func (c *netconf) attachments() (list []types.GCAttachment, ok bool) {
+func (c *netconf) attachments() (list []attachment, ok bool) {
 	for _, key := range []string{"cni.dev/valid-attachments", "cni.dev/attachments"} {
 		if raw := c.top.Value(key); raw != nil {
 			err := json.Unmarshal(raw, &list)
-			nameless := func(a types.GCAttachment) bool { return a.ContainerID == "" }
+			nameless := func(a attachment) bool { return a.ContainerID == "" }
 			return list, err == nil && list != nil && !slices.ContainsFunc(list, nameless)
 		}
 	}

@@ -40,7 +40,7 @@ func invocation(t *testing.T, verb string) (c chain.Call, dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stdout.Close() })
-	folders := fmt.Sprintf(`{"lockDir": %q, "log": {"file": %q}}`, dir, filepath.Join(dir, "log"))
+	folders := fmt.Sprintf(`{"lockDir": %q, "stateDir": %q, "log": {"file": %q}}`, dir, filepath.Join(dir, "state"), filepath.Join(dir, "log"))
 	conf := `{"cniVersion":"1.0.0","name":"n","type":"bridge","ipam":{"type":"ipam-guard","delegate":{"type":"fake"}}}`
 	return chain.Call{
 		Start: time.Now(),
@@ -50,7 +50,7 @@ func invocation(t *testing.T, verb string) (c chain.Call, dir string) {
 		},
 		Stdin: strings.NewReader(conf), Stdout: stdout, Stderr: io.Discard,
 		NodeFile: nodeFile(t, `{"defaults": `+folders+`}`),
-		Parent:   os.Getppid, Random: func() float64 { return 0 }, Version: "test",
+		Parent:   os.Getppid, Random: func() float64 { return 0 }, Version: "test", Self: os.Executable,
 	}, dir
 }
 

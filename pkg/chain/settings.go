@@ -2,6 +2,7 @@ package chain
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap/zapcore"
@@ -126,7 +127,7 @@ func (p Problem) String() string {
 // must go on can.
 func (s *Settings) check(base Settings, delegateType string) []Problem {
 	var problems []Problem
-	for _, verb := range []string{"ADD", "DEL", "GC"} {
+	for _, verb := range [...]string{"ADD", "DEL", "GC"} {
 		if p := s.checkDeadline(base, verb); p != nil {
 			problems = append(problems, *p)
 		}
@@ -152,7 +153,7 @@ func (s *Settings) checkDeadline(base Settings, verb string) *Problem {
 	if *have >= need {
 		return nil
 	}
-	key := lower[verb]
+	key := strings.ToLower(verb)
 	how := fmt.Sprintf("timeout.%s %s + 1s", key, s.Timeout.Of(verb))
 	if verb == "ADD" {
 		how = fmt.Sprintf("timeout.add %s + timeout.del %s + 2s", s.Timeout.Add, s.Timeout.Del)
@@ -165,8 +166,6 @@ func (s *Settings) checkDeadline(base Settings, verb string) *Problem {
 	}
 	return p
 }
-
-var lower = map[string]string{"ADD": "add", "DEL": "del", "CHECK": "check", "STATUS": "status", "GC": "gc"}
 
 // field returns the place of a verb's duration.
 func (p *PerVerb) field(verb string) *time.Duration {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
 	"github.com/ipam-guard/ipam-guard/pkg/delegate"
@@ -20,15 +19,7 @@ import (
 // check asks the delegate, without the lock: CRI-O sends a CHECK after every
 // ADD, and it changes nothing.
 func (op *operation) check(ctx context.Context) answer {
-	return op.plain(op.unlocked(ctx, "CHECK"))
-}
-
-// unlocked runs the delegate once without the lock.
-func (op *operation) unlocked(ctx context.Context, verb string) result {
-	if op.missing != nil {
-		return op.judge(verb, 1, delegate.Run{End: delegate.NotStarted, Err: op.missing})
-	}
-	return op.run(ctx, verb, 1, &held{})
+	return op.plain(op.runIfThere(ctx, "CHECK", &held{}))
 }
 
 // plain answers with what the delegate said.
@@ -51,7 +42,7 @@ const statusMargin = 100 * time.Millisecond
 func (op *operation) status(ctx context.Context) answer {
 	unavailable := func(text string) answer {
 		op.line.Verdict = string(policy.Fail)
-		return failure(types.NewError(types.ErrPluginNotAvailable, text, "ADD would fail"))
+		return failure(newError(codeNotAvailable, text, "ADD would fail"))
 	}
 	if op.missing != nil {
 		return unavailable(op.missing.Error())
@@ -61,20 +52,25 @@ func (op *operation) status(ctx context.Context) answer {
 			return unavailable(fmt.Sprintf("lockDir: %v", err))
 		}
 	}
+	if op.conf.settings.Records == "fail" {
+		if err := op.journal.Writable(); err != nil {
+			return unavailable(fmt.Sprintf("stateDir: %v", err))
+		}
+	}
 	timeout := op.conf.settings.Timeout.Status
 	margin := min(statusMargin, timeout/2)
 	cmd := op.command("STATUS")
 	cmd.Timeout, cmd.Grace = timeout-margin, margin/2
 	r := op.judge("STATUS", 1, cmd.Run(ctx))
 	if r.err != nil && r.Kind != policy.Error {
-		r.err.Code = types.ErrPluginNotAvailable
+		r.err.Code = codeNotAvailable
 	}
 	return op.plain(r)
 }
 
 // writable says why files can't be made in a folder, or why it can't be made.
 func writable(dir string) error {
-	err := unix.Access(dir, unix.W_OK|unix.X_OK)
+	err := unix.Access(dir+"/.", unix.W_OK|unix.X_OK)
 	if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 		return writable(filepath.Dir(dir))
 	}
@@ -84,24 +80,11 @@ func writable(dir string) error {
 	return nil
 }
 
-// gc forwards the caller's list of valid attachments to the delegate. Without
-// such a list a delegate like host-local would free everything: then nothing is
-// forwarded.
-func (op *operation) gc(ctx context.Context) answer {
-	if _, ok := op.conf.attachments(); !ok {
-		op.warn("GC without a list of valid attachments (missing, null or no list): nothing released, nothing forwarded")
-		return answer{}
-	}
-	if op.conf.settings.GC != "forward" {
-		return answer{}
-	}
-	return op.plain(op.attempt(ctx, "GC", 1))
-}
-
 // passThrough runs the delegate as if the guard weren't there: for mode bypass,
 // and below another guard. No lock, no clock, no policy; the delegate's own
 // exit status and error.
 func (op *operation) passThrough(ctx context.Context) answer {
+	op.lockPath = "" // also if what was added has to be taken back
 	op.line.Verdict = "bypass"
 	if op.env(hostlock.MarkEnv) != "" {
 		op.line.Verdict = "below"
@@ -113,6 +96,9 @@ func (op *operation) passThrough(ctx context.Context) answer {
 		run = cmd.Run(ctx)
 	}
 	r := op.judge(op.verb, 1, run)
+	if r.err == nil && op.env(hostlock.MarkEnv) == "" {
+		op.dropRecord()
+	}
 	switch {
 	case r.err == nil && op.verb == "ADD":
 		return answer{out: r.out}
@@ -121,5 +107,20 @@ func (op *operation) passThrough(ctx context.Context) answer {
 	case r.Kind == policy.Error:
 		return answer{out: r.out, exit: run.Exit}
 	}
+	if op.verb == "DEL" {
+		r.err = reword(r.err) // our own words; the delegate's are its own
+	}
 	return failure(r.err)
+}
+
+// dropRecord ends the record of an attachment that bypass has attached anew or
+// released: it doesn't tell what is so any more.
+func (op *operation) dropRecord() {
+	if op.verb != "ADD" && op.verb != "DEL" {
+		return
+	}
+	if e := op.journal.Try(op.key()); e != nil {
+		_ = e.Remove()
+		e.Close()
+	}
 }

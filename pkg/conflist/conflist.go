@@ -10,11 +10,7 @@
 package conflist
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"unicode"
 )
@@ -43,69 +39,45 @@ func Parse(doc []byte) (Object, error) {
 
 // parse reads the object that at holds; the spans it returns are offsets in doc.
 func parse(doc []byte, at Span) (Object, error) {
-	text := doc[at.Start:at.End]
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if err := expectObject(dec); err != nil {
+	s := &scanner{text: doc[:at.End], at: at.Start}
+	s.space()
+	if s.peek() != '{' {
+		return Object{}, s.bad("an object")
+	}
+	obj := Object{Doc: doc, Span: Span{Start: s.at}, Members: make([]Member, 0, 12)}
+	err := s.list('}', func() error {
+		key, err := s.name()
+		if err != nil {
+			return err
+		}
+		name, _ := String(s.text[key.Start:key.End])
+		value, err := s.value(2)
+		obj.Members = append(obj.Members, Member{name, key, value})
+		return err
+	})
+	if err != nil {
 		return Object{}, err
 	}
-	obj := Object{Doc: doc, Span: Span{Start: at.Start + int(dec.InputOffset()) - 1}}
-	for dec.More() {
-		m, err := member(dec, text, at.Start)
-		if err != nil {
-			return Object{}, err
-		}
-		obj.Members = append(obj.Members, m)
-	}
-	if _, err := dec.Token(); err != nil {
-		return Object{}, whole(err)
-	}
-	obj.Span.End = at.Start + int(dec.InputOffset())
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+	obj.Span.End = s.at
+	if s.space(); s.at < len(s.text) {
 		return Object{}, fmt.Errorf("more text after the end of the object, at byte %d", obj.Span.End)
 	}
 	return obj, nil
 }
 
-func expectObject(dec *json.Decoder) error {
-	tok, err := dec.Token()
-	if err != nil {
-		return whole(err)
+// Elements returns the spans of the elements of an array; ok is false for any
+// other value.
+func Elements(doc []byte, array Span) (elements []Span, ok bool) {
+	s := &scanner{text: doc[:array.End], at: array.Start}
+	if s.peek() != '[' {
+		return nil, false
 	}
-	if tok != json.Delim('{') {
-		return fmt.Errorf("want a JSON object, have %v", tok)
-	}
-	return nil
-}
-
-// member reads the next member. A token's start is found from the end of the
-// one before it: only white space and a comma can stand between.
-func member(dec *json.Decoder, text []byte, base int) (Member, error) {
-	start := int(dec.InputOffset())
-	tok, err := dec.Token()
-	if err != nil {
-		return Member{}, whole(err)
-	}
-	name, _ := tok.(string)
-	start += bytes.IndexByte(text[start:], '"')
-	end := int(dec.InputOffset())
-	var value json.RawMessage
-	if err := dec.Decode(&value); err != nil {
-		return Member{}, fmt.Errorf("%q: %w", name, whole(err))
-	}
-	stop := int(dec.InputOffset())
-	return Member{
-		Name:  name,
-		Key:   Span{base + start, base + end},
-		Value: Span{base + stop - len(value), base + stop},
-	}, nil
-}
-
-// whole says of an early end of the text what it is.
-func whole(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
+	err := s.list(']', func() error {
+		e, err := s.value(2)
+		elements = append(elements, e)
+		return err
+	})
+	return elements, err == nil
 }
 
 // Text returns the bytes of a span of the document.
@@ -140,11 +112,17 @@ func (o Object) Object(name string) (Object, error) {
 }
 
 // Nested reads a member's value as an object of the same document.
-func (o Object) Nested(m Member) (Object, error) { return parse(o.Doc, m.Value) }
+func (o Object) Nested(m Member) (Object, error) { return o.At(m.Value) }
+
+// At reads what stands at a span of the document as an object.
+func (o Object) At(s Span) (Object, error) { return parse(o.Doc, s) }
 
 // Duplicate returns a name that occurs twice in any letter case: what such an
 // object means depends on who reads it. "" if there is none.
 func (o Object) Duplicate() string {
+	if len(o.Members) <= few {
+		return o.duplicateOfFew()
+	}
 	seen := make(map[string]bool, len(o.Members))
 	for _, m := range o.Members {
 		key := strings.Map(fold, m.Name)
@@ -152,6 +130,20 @@ func (o Object) Duplicate() string {
 			return m.Name
 		}
 		seen[key] = true
+	}
+	return ""
+}
+
+// few members are compared one by one: that takes no memory.
+const few = 64
+
+func (o Object) duplicateOfFew() string {
+	for i, m := range o.Members {
+		for _, before := range o.Members[:i] {
+			if strings.EqualFold(m.Name, before.Name) {
+				return m.Name
+			}
+		}
 	}
 	return ""
 }
@@ -174,7 +166,7 @@ type Edit struct {
 // Splice returns a copy of text, which starts at offset base of a document,
 // with the edits done. They must be in order and must not overlap.
 func Splice(text []byte, base int, edits ...Edit) []byte {
-	var out []byte
+	out := make([]byte, 0, len(text)+256)
 	at := 0
 	for _, e := range edits {
 		out = append(out, text[at:e.Start-base]...)
@@ -188,11 +180,15 @@ func Splice(text []byte, base int, edits ...Edit) []byte {
 // object has replaces its value in place, others are appended before the
 // closing brace, in their own spelling. It returns the new object's text.
 func (o Object) Overlay(over Object, members []Member) []byte {
-	replaced := make(map[int][]byte)
+	var edits []Edit
+	for _, m := range o.Members {
+		if i := last(members, m.Name); i >= 0 && o.Members[o.index(m.Name)] == m {
+			edits = append(edits, Edit{m.Value, over.Text(members[i].Value)})
+		}
+	}
 	var added []byte
 	for _, m := range members {
-		if i := o.index(m.Name); i >= 0 {
-			replaced[i] = over.Text(m.Value)
+		if o.index(m.Name) >= 0 {
 			continue
 		}
 		if len(o.Members)+len(added) > 0 {
@@ -200,21 +196,17 @@ func (o Object) Overlay(over Object, members []Member) []byte {
 		}
 		added = append(added, over.Doc[m.Key.Start:m.Value.End]...)
 	}
-	var edits []Edit
-	for i, m := range o.Members {
-		if text, ok := replaced[i]; ok {
-			edits = append(edits, Edit{m.Value, text})
-		}
-	}
 	brace := o.Span.End - 1
 	edits = append(edits, Edit{Span{brace, brace}, added})
 	return Splice(o.Text(o.Span), o.Span.Start, edits...)
 }
 
 // index is the place of the last member of that name, -1 without one.
-func (o Object) index(name string) int {
-	for i := len(o.Members) - 1; i >= 0; i-- {
-		if strings.EqualFold(o.Members[i].Name, name) {
+func (o Object) index(name string) int { return last(o.Members, name) }
+
+func last(members []Member, name string) int {
+	for i := len(members) - 1; i >= 0; i-- {
+		if strings.EqualFold(members[i].Name, name) {
 			return i
 		}
 	}

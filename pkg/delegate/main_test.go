@@ -13,12 +13,17 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ipam-guard/ipam-guard/pkg/delegate"
 )
 
 // The test binary is also some of the delegates, and a process that runs one.
 func TestMain(m *testing.M) {
 	role := os.Getenv("DELEGATE_TEST")
+	if os.Geteuid() != os.Getuid() {
+		role = "root" // installed setuid, and good for nothing else
+	}
 	if role == "" {
 		os.Exit(m.Run())
 	}
@@ -27,18 +32,20 @@ func TestMain(m *testing.M) {
 }
 
 var roles = map[string]func(){
+	"burst":  burst,
 	"flood":  flood,
 	"root":   becomeRoot,
 	"runner": runner,
 	"leave":  leaveGroup,
 }
 
-// flood writes FLOOD bytes to stdout and says on stderr how that went.
+// flood writes FLOOD bytes to descriptor TO and says on stderr how that went.
 func flood() {
+	to, _ := strconv.Atoi(os.Getenv("TO"))
 	block := []byte(strings.Repeat("x", 1<<16))
 	left, _ := strconv.Atoi(os.Getenv("FLOOD"))
 	for left > 0 {
-		n, err := os.Stdout.Write(block[:min(left, len(block))])
+		n, err := syscall.Write(to, block[:min(left, len(block))])
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(3)
@@ -46,6 +53,15 @@ func flood() {
 		left -= n
 	}
 	fmt.Fprintln(os.Stderr, "all written")
+}
+
+// burst leaves more in the pipe than one read takes.
+func burst() {
+	if _, err := unix.FcntlInt(1, unix.F_SETPIPE_SZ, 256<<10); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(3)
+	}
+	fmt.Print(strings.Repeat("x", 200<<10))
 }
 
 // becomeRoot is installed setuid root: its runner may not signal it.
@@ -189,3 +205,21 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 	}
 }
+
+func copyOfSelf(t *testing.T, to string, mode os.FileMode) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := exec.Command("cp", exe, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if err := os.Chmod(to, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

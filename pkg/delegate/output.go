@@ -11,6 +11,7 @@ import (
 
 const (
 	chunk = 64 << 10 // a pipe's worth
+	small = 4 << 10  // most delegates write less
 
 	// backlog is how far Cmd.Stderr may fall behind before it misses a part.
 	backlog = 1 << 20
@@ -44,9 +45,12 @@ func (p *process) drain(slot int) {
 // polls a pipe any more that has come to its end.
 func (p *process) take(slot, limit int) int {
 	if p.buf == nil {
-		p.buf = make([]byte, chunk)
+		p.buf = make([]byte, small)
 	}
-	n, err := unix.Read(int(p.fds[slot].Fd), p.buf[:limit])
+	n, err := unix.Read(int(p.fds[slot].Fd), p.buf[:min(limit, len(p.buf))])
+	if n == len(p.buf) && n < chunk {
+		defer func() { p.buf = make([]byte, chunk) }()
+	}
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return 0

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ipam-guard/ipam-guard/pkg/delegate"
 )
 
@@ -23,23 +25,57 @@ func TestStdoutFlood(t *testing.T) {
 		size int
 		more bool
 	}{{delegate.MaxResult, false}, {delegate.MaxResult + 1, true}, {10 << 20, true}, {200 << 20, true}} {
-		cmd := self(t, "flood", fmt.Sprint("FLOOD=", tt.size))
-		cmd.Timeout = 2 * time.Minute
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		r := run(t, cmd)
-		runtime.ReadMemStats(&after)
-		wantExit(t, r, 0)
+		r := runFlood(t, self(t, "flood", "TO=1", fmt.Sprint("FLOOD=", tt.size)))
 		if string(r.Stderr) != "all written\n" {
 			t.Errorf("%d: the delegate says %q", tt.size, r.Stderr)
 		}
 		if len(r.Stdout) != delegate.MaxResult || r.Truncated != tt.more {
 			t.Errorf("%d: kept %d, truncated %v", tt.size, len(r.Stdout), r.Truncated)
 		}
-		// Allocated in all, also what was collected since.
-		if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
-			t.Errorf("%d: %d bytes of memory", tt.size, used)
+	}
+}
+
+// The same holds for stderr, if nobody reads it too.
+func TestStderrFlood(t *testing.T) {
+	for name, w := range map[string]io.Writer{
+		"nowhere": nil,
+		"stuck":   writerFunc(func(p []byte) (int, error) { <-t.Context().Done(); return len(p), nil }),
+	} {
+		cmd := self(t, "flood", "TO=2", fmt.Sprint("FLOOD=", 50<<20))
+		cmd.Stderr = w
+		r := runFlood(t, cmd)
+		if len(r.Stderr) != 64<<10 || !bytes.HasSuffix(r.Stderr, []byte("xall written\n")) {
+			t.Errorf("%s: kept %d bytes of stderr, and not the end", name, len(r.Stderr))
 		}
+	}
+}
+
+// runFlood holds a run to little memory: allocated in all, also what was
+// collected since.
+func runFlood(t *testing.T, cmd delegate.Cmd) delegate.Run {
+	t.Helper()
+	cmd.Timeout = 2 * time.Minute
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := run(t, cmd)
+	runtime.ReadMemStats(&after)
+	wantExit(t, r, 0)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 16<<20 {
+		t.Errorf("%d bytes of memory", used)
+	}
+	return r
+}
+
+// What the delegate has left in its pipe at its end belongs to the result.
+func TestResultIsWhole(t *testing.T) {
+	cmd := self(t, "burst")
+	cmd.Started = func(pid int) {
+		_ = unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+	}
+	r := run(t, cmd)
+	wantExit(t, r, 0)
+	if len(r.Stdout) != 200<<10 {
+		t.Errorf("got %d of %d bytes", len(r.Stdout), 200<<10)
 	}
 }
 

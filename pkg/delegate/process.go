@@ -18,6 +18,11 @@ const (
 	waits
 )
 
+// quiet is how long a delegate runs before anybody listens for the context's
+// end: most are done by then, and to listen costs goroutines, and in the plugin
+// threads, that would be for nothing.
+const quiet = 100 * time.Millisecond
+
 // stage is how far stopping a delegate has come.
 type stage int
 
@@ -34,6 +39,7 @@ type process struct {
 	pidfd int // -1 on kernels without
 	began time.Time
 
+	listens bool // to the context's end
 	stage   stage
 	stopped End       // why we stopped it
 	due     time.Time // when the next stage comes; zero: never
@@ -82,12 +88,18 @@ func (p *process) close() {
 // has ended and is still a zombie, so that its id and its group's can't be
 // anybody else's. False: nothing ends it.
 func (p *process) wait(ctx context.Context) bool {
+	deaf := func() bool { return true }
+	defer func() { deaf() }()
 	for {
 		p.poll()
 		p.read(onStdout)
 		p.read(onStderr)
 		if p.ended() {
 			return true
+		}
+		if !p.listens && time.Since(p.began) >= quiet {
+			p.listens = true
+			deaf = context.AfterFunc(ctx, p.wake.ring)
 		}
 		if !p.advance(ctx) {
 			return false
@@ -98,10 +110,13 @@ func (p *process) wait(ctx context.Context) bool {
 // poll waits until something happens or is due. An interrupted one is no
 // different from one that found nothing.
 func (p *process) poll() {
-	timeout := -1
-	if !p.due.IsZero() {
+	timeout, due := -1, p.due
+	if begin := p.began.Add(quiet); !p.listens && (due.IsZero() || begin.Before(due)) {
+		due = begin
+	}
+	if !due.IsZero() {
 		// Rounded up: a moment too early would be one idle round more.
-		left := time.Until(p.due) + time.Millisecond - 1
+		left := time.Until(due) + time.Millisecond - 1
 		timeout = int(min(max(left, 0)/time.Millisecond, 1<<30))
 	}
 	if n, err := unix.Poll(p.fds[:], timeout); err != nil || n == 0 {
@@ -120,14 +135,7 @@ func (p *process) ended() bool {
 	}
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, p.pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	if err == unix.ECHILD || info.Signo != 0 {
-		return true
-	}
-	if p.fds[onEnd].Revents != 0 { // before Linux 5.3 a pidfd can't be polled
-		p.fds[onEnd].Fd = -1
-		go p.watch(p.pid)
-	}
-	return false
+	return err == unix.ECHILD || info.Signo != 0
 }
 
 // watch rings when the delegate has ended. It leaves the zombie as it is.

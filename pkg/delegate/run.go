@@ -22,7 +22,6 @@ package delegate
 import (
 	"context"
 	"io"
-	"runtime"
 	"syscall"
 	"time"
 )
@@ -102,25 +101,23 @@ type Run struct {
 	Alive bool
 }
 
-// Run runs the delegate once and waits for its end, in a thread of its own.
-// When ctx is done, the delegate is stopped as at its timeout.
+// Run runs the delegate once and waits for its end. When ctx is done, the
+// delegate is stopped as at its timeout; in its first moments that is noticed a
+// little late, see quiet.
 func (c Cmd) Run(ctx context.Context) Run {
 	if ctx.Err() != nil {
 		return Run{Exit: -1, Err: context.Cause(ctx)}
 	}
-	// The parent-death signal comes when this very thread ends.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-
+	// The parent-death signal comes when the thread that forked ends. That is when
+	// this process ends: the runtime keeps its threads, but for those of goroutines
+	// that were locked to them, and nothing here locks.
 	p, err := c.start(ctx)
 	if err != nil {
 		return Run{Exit: -1, Err: err}
 	}
 	defer p.close()
-	defer context.AfterFunc(ctx, p.wake.ring)()
 	if c.Started != nil {
 		c.Started(p.pid)
 	}
-	ended := p.wait(ctx)
-	return p.result(ended)
+	return p.result(p.wait(ctx))
 }

@@ -49,7 +49,8 @@ func TestEnvironmentIsExact(t *testing.T) {
 
 func TestArgvGroupAndSignals(t *testing.T) {
 	for _, same := range []bool{false, true} {
-		cmd := script(t, `echo "$0"; cut -d" " -f5 /proc/$$/stat; grep SigIgn /proc/$$/status | cut -f2`)
+		cmd := delegate.Cmd{Path: "/bin/sh", Env: path, Stdin: []byte(`
+echo "$0"; cut -d" " -f5 /proc/$$/stat; grep SigIgn /proc/$$/status | cut -f2`)}
 		cmd.SameGroup = same
 		var pids []int
 		cmd.Started = func(pid int) { pids = append(pids, pid) }

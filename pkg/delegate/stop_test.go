@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -239,7 +238,8 @@ func TestAlive(t *testing.T) {
 	exe, setuid := filepath.Join(folder, "runner"), filepath.Join(folder, "setuid")
 	copyOfSelf(t, exe, 0o755)
 	copyOfSelf(t, setuid, 0o755|os.ModeSetuid)
-	if err := os.Chmod(folder, 0o755); err != nil {
+	const nobody = 65534 // and no other user may get at a setuid file
+	if err := errors.Join(os.Chown(folder, 0, nobody), os.Chmod(folder, 0o750)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -248,7 +248,7 @@ func TestAlive(t *testing.T) {
 		Timeout: 3 * time.Second, Grace: 100 * time.Millisecond,
 	})
 	c.Dir = "/"
-	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -283,21 +283,3 @@ func TestAlive(t *testing.T) {
 		t.Errorf("took %v; want a little more than %v", r.Took, least)
 	}
 }
-
-func copyOfSelf(t *testing.T, to string, mode os.FileMode) {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text, err := exec.Command("cp", exe, to).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	if err := os.Chmod(to, mode); err != nil {
-		t.Fatal(err)
-	}
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

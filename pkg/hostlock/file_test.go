@@ -77,7 +77,7 @@ func refused(t *testing.T, path string, cause error, want ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	_, err := hostlock.Acquire(ctx, path, hostlock.Holder{}, nil)
+	_, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{}, nil)
 	var open *hostlock.OpenError
 	if !errors.As(err, &open) || open.Path != path {
 		t.Fatalf("got %#v", err)
@@ -113,7 +113,7 @@ func TestReadOnlyFile(t *testing.T) {
 	must(t, os.Chmod(path, 0o444))
 	asUser(t, func() {
 		var w warnings
-		l, err := hostlock.Acquire(context.Background(), path, hostlock.Holder{}, w.add)
+		l, err := hostlock.Acquire(context.Background(), time.Time{}, path, hostlock.Holder{}, w.add)
 		must(t, err)
 		if len(w.lines) != 1 || !strings.Contains(w.lines[0], path) {
 			t.Errorf("warnings: %q", w.lines)
@@ -173,7 +173,7 @@ func TestAnyContent(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 			defer cancel()
 			var busy *hostlock.BusyError
-			if _, err := hostlock.Acquire(ctx, path, hostlock.Holder{}, func(s string) { t.Error(s) }); !errors.As(err, &busy) {
+			if _, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{}, func(s string) { t.Error(s) }); !errors.As(err, &busy) {
 				t.Fatalf("got %v", err)
 			}
 			if strings.ContainsAny(busy.Error(), "\n\x00") {

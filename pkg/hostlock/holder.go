@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipam-guard/ipam-guard/pkg/conflist"
 )
 
 // Holder is what the lock file says about who holds it: one JSON object, for people. It is there from right after
@@ -41,6 +44,27 @@ func (h Holder) String() string {
 		fmt.Fprintf(&b, ", since %s", h.Since.Format(time.RFC3339))
 	}
 	return b.String()
+}
+
+// json is what is written, twice for every pod: by hand, reflection would cost more than the lock.
+func (h *Holder) json(b []byte) []byte {
+	number := func(b []byte, name string, n uint64) []byte {
+		return strconv.AppendUint(append(b, name...), n, 10)
+	}
+	b = number(b, `{"pid":`, uint64(h.PID))
+	b = number(b, `,"start":`, h.Start)
+	if h.PGID != 0 {
+		b = number(b, `,"pgid":`, uint64(h.PGID))
+	}
+	if h.PIDNS != 0 {
+		b = number(b, `,"pidns":`, h.PIDNS)
+	}
+	b = conflist.AppendString(append(b, `,"verb":`...), h.Verb)
+	b = conflist.AppendString(append(b, `,"network":`...), h.Network)
+	b = conflist.AppendString(append(b, `,"container":`...), h.Container)
+	b = conflist.AppendString(append(b, `,"ifname":`...), h.IfName)
+	b = h.Since.AppendFormat(append(b, `,"since":"`...), time.RFC3339Nano)
+	return append(b, `"}`...)
 }
 
 // readHolder returns what the file says, nil if that is nothing that can be read.
@@ -86,11 +110,8 @@ func openInfo(path string, id fileID, who Holder) (*info, error) {
 }
 
 func (i *info) write() error {
-	b, err := json.Marshal(i.holder)
-	if err != nil {
-		return err
-	}
-	b = append(b, '\n')
+	var buf [512]byte
+	b := append(i.holder.json(buf[:0]), '\n')
 	if _, err := unix.Pwrite(i.fd, b, 0); err != nil {
 		return err
 	}

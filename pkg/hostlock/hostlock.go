@@ -40,12 +40,20 @@ type Lock struct {
 	info  *info
 }
 
-// Acquire waits for the lock until ctx is done. The folder of path is made if it is missing. who is noted in the file
+// Acquire waits for the lock until ctx is done, or until until (zero: no limit): then it is too late to begin to wait, but
+// a lock that is free is taken all the same. The folder of path is made if it is missing. who is noted in the file
 // (PID, Start, PIDNS and Since are filled in here). warn, if not nil, gets one line for each thing worth a warning.
 //
 // The error is an *OpenError, or a *BusyError if ctx was done first.
-func Acquire(ctx context.Context, path string, who Holder, warn func(string)) (*Lock, error) {
-	return acquire(ctx, path, who, warn, wait)
+func Acquire(ctx context.Context, until time.Time, path string, who Holder, warn func(string)) (*Lock, error) {
+	return acquire(ctx, path, who, warn, func(ctx context.Context, f *flock.Flock, start time.Time, warn func(string)) error {
+		if !until.IsZero() { // only who waits pays for a timer
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, until)
+			defer cancel()
+		}
+		return wait(ctx, f, start, warn)
+	})
 }
 
 // TryAcquire is Acquire without waiting: if somebody holds the lock, the error is a *BusyError at once.
@@ -93,7 +101,7 @@ func dontWait(_ context.Context, f *flock.Flock, start time.Time, _ func(string)
 func newLock(f *flock.Flock, id fileID, start time.Time, who Holder, warn func(string)) *Lock {
 	l := &Lock{waited: time.Since(start), flock: f, fd: descriptor(id)}
 	me := whoami()
-	who.PID, who.Start, who.PIDNS, who.Since = me.pid, me.start, me.pidns, time.Now()
+	who.PID, who.Start, who.PIDNS, who.Since = me.pid, me.start, me.pidns, time.Now().UTC()
 	var err error
 	if l.info, err = openInfo(f.Path(), id, who); err != nil {
 		warn("lock " + f.Path() + ": its holder can't be noted in it: " + err.Error())

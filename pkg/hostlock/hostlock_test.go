@@ -114,7 +114,7 @@ func TestDeadline(t *testing.T) {
 	g := startGuard(t, path, "", false)
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	_, err := hostlock.Acquire(ctx, path, hostlock.Holder{}, nil)
+	_, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{}, nil)
 	var busy *hostlock.BusyError
 	if !errors.As(err, &busy) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
@@ -140,7 +140,7 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan error)
 	go func() {
-		_, err := hostlock.Acquire(ctx, path, hostlock.Holder{}, nil)
+		_, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{}, nil)
 		done <- err
 	}()
 	eventually(t, "it waits", func() bool { return queued(t, path) == 1 })
@@ -153,7 +153,7 @@ func TestCancel(t *testing.T) {
 	must(t, l.Unlock())
 	acquire(t, path)
 
-	if _, err := hostlock.Acquire(ctx, lockPath(t), hostlock.Holder{}, nil); !errors.As(err, &busy) {
+	if _, err := hostlock.Acquire(ctx, time.Time{}, lockPath(t), hostlock.Holder{}, nil); !errors.As(err, &busy) {
 		t.Errorf("a context that is done from the start: %v", err)
 	}
 }
@@ -191,7 +191,7 @@ func TestFileReplacedWhileWaiting(t *testing.T) {
 func BenchmarkAcquireUnlock(b *testing.B) {
 	path := lockPath(b)
 	for b.Loop() {
-		l, err := hostlock.Acquire(context.Background(), path, hostlock.Holder{Verb: "ADD", Network: "net"}, nil)
+		l, err := hostlock.Acquire(context.Background(), time.Time{}, path, hostlock.Holder{Verb: "ADD", Network: "net"}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // Each line on stdin is a step: "group" notes the script's process group, "unlock" unlocks. Each is answered by its
 // name. The first line of its output is the pid of the script.
 func guard(path string) {
-	l, err := hostlock.Acquire(context.Background(), path,
+	l, err := hostlock.Acquire(context.Background(), time.Time{}, path,
 		hostlock.Holder{Verb: "DEL", Network: "net", Container: "ctr", IfName: "eth0"}, func(s string) { fmt.Fprintln(os.Stderr, s) })
 	if err != nil {
 		fmt.Println(err)
@@ -190,7 +190,7 @@ func acquire(t testing.TB, path string) *hostlock.Lock {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	l, err := hostlock.Acquire(ctx, path, hostlock.Holder{Verb: "ADD"}, nil)
+	l, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{Verb: "ADD"}, nil)
 	must(t, err)
 	t.Cleanup(func() { _ = l.Unlock() })
 	return l

@@ -28,7 +28,7 @@ func TestLockLivesAsLongAsTheDelegate(t *testing.T) {
 	var w warnings
 	ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond) // several looks
 	defer cancel()
-	_, err := hostlock.Acquire(ctx, path, hostlock.Holder{}, w.add)
+	_, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{}, w.add)
 	var busy *hostlock.BusyError
 	if !errors.As(err, &busy) || !running(g.script) || w.lines != nil {
 		t.Fatalf("got %v, delegate running: %t, warnings %q", err, running(g.script), w.lines)
@@ -79,7 +79,7 @@ func TestOrphansAreKilled(t *testing.T) {
 			var w warnings
 			ctx, cancel := context.WithTimeout(context.Background(), bound)
 			defer cancel()
-			l, err := hostlock.Acquire(ctx, path, hostlock.Holder{}, w.add)
+			l, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{}, w.add)
 			must(t, err)
 			defer l.Unlock()
 			eventually(t, "the orphan is gone", func() bool { return !running(orphan) })
@@ -112,6 +112,44 @@ func TestGuardDiesWhileWaitedFor(t *testing.T) {
 	}
 	must(t, g.cmd.Process.Kill()) // and not reaped: a zombie is dead, too
 	<-got
+}
+
+// Who waits looks again: what can't be told to be an orphan at first may be one later.
+func TestLooksAgain(t *testing.T) {
+	path := lockPath(t)
+	g := startGuard(t, path, "env -i setsid sleep 300 & echo $! >"+path+".pid; "+work, true)
+	var unmarked int // has neither the mark nor the process group
+	eventually(t, "the unmarked one has a session of its own", func() bool {
+		b, _ := os.ReadFile(path + ".pid")
+		unmarked, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		pgid, err := syscall.Getpgid(unmarked)
+		return unmarked > 0 && err == nil && pgid == unmarked
+	})
+	t.Cleanup(func() { _ = syscall.Kill(-unmarked, syscall.SIGKILL) })
+	g.kill()
+
+	warned, got := make(chan string, 100), make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), bound)
+		defer cancel()
+		l, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{}, func(s string) { warned <- s })
+		if err == nil {
+			err = l.Unlock()
+		}
+		close(warned)
+		got <- err
+	}()
+	if w := <-warned; !strings.Contains(w, fmt.Sprintf("process %d ", g.script)) {
+		t.Fatalf("killed first: %s", w)
+	}
+	if !running(unmarked) {
+		t.Fatal("killed a process that nothing ties to a dead guard")
+	}
+	writeHolder(t, path, hostlock.Holder{PID: deadPID(t), Start: 1, PGID: unmarked, PIDNS: pidns(t)})
+	must(t, <-got)
+	if w := <-warned; !strings.Contains(w, fmt.Sprintf("process %d ", unmarked)) {
+		t.Errorf("killed next: %s", w)
+	}
 }
 
 // A living guard's delegate is safe, whatever the file says about its process group.
@@ -185,7 +223,7 @@ func stillBusy(t *testing.T, path string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, err := hostlock.Acquire(ctx, path, hostlock.Holder{}, func(s string) { t.Error(s) })
+	_, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{}, func(s string) { t.Error(s) })
 	var busy *hostlock.BusyError
 	if !errors.As(err, &busy) {
 		t.Errorf("got %v", err)

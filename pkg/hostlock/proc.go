@@ -3,7 +3,6 @@ package hostlock
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -17,7 +16,7 @@ const MarkEnv = "IPAM_GUARD_ABOVE"
 // Mark names this process: "<pid>:<start>", start being field 22 of /proc/self/stat, 0 where /proc is missing.
 func Mark() string {
 	pid := os.Getpid()
-	return fmt.Sprintf("%d:%d", pid, startOf(pid))
+	return strconv.Itoa(pid) + ":" + strconv.FormatUint(startOf(pid), 10)
 }
 
 // process is this process as others see it in /proc. pidns is 0 if there is no /proc, or one of another pid namespace,
@@ -53,44 +52,46 @@ type stat struct {
 	start uint64
 }
 
-func readStat(pid string) (stat, error) {
-	b, err := readShort("/proc/" + pid + "/stat")
+var errStat = errors.New("/proc/PID/stat: unexpected content")
+
+func readStat(pid string) (st stat, err error) {
+	var buf [1024]byte
+	b, err := readShort("/proc/"+pid+"/stat", buf[:])
 	if err != nil {
 		return stat{}, err
 	}
-	bad := fmt.Errorf("/proc/%s/stat: unexpected content", pid)
 	// comm may itself contain spaces and parentheses.
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-	if open < 1 || end < open {
-		return stat{}, bad
+	if open < 1 || end < open || len(b) < end+3 {
+		return stat{}, errStat
 	}
-	fields := strings.Fields(string(b[end+1:])) // from field 3 on
-	if len(fields) < 20 {
-		return stat{}, bad
+	st = stat{comm: string(b[open+1 : end]), state: b[end+2]}
+	if st.pid, err = strconv.Atoi(string(bytes.TrimSpace(b[:open]))); err != nil {
+		return stat{}, errStat
 	}
-	st := stat{comm: string(b[open+1 : end]), state: fields[0][0]}
-	if st.pid, err = strconv.Atoi(strings.TrimSpace(string(b[:open]))); err != nil {
-		return stat{}, bad
+	rest := b[end+2:] // from field 3 on
+	for range 22 - 3 {
+		_, rest, _ = bytes.Cut(rest, []byte{' '})
 	}
-	if st.start, err = strconv.ParseUint(fields[19], 10, 64); err != nil {
-		return stat{}, bad
+	start, _, _ := bytes.Cut(rest, []byte{' '})
+	if st.start, err = strconv.ParseUint(string(start), 10, 64); err != nil {
+		return stat{}, errStat
 	}
 	return st, nil
 }
 
-// readShort reads a file of /proc that fits into a page: half the system calls of os.ReadFile, on every call's way.
-func readShort(path string) ([]byte, error) {
+// readShort reads what fits of a file of /proc: half the system calls of os.ReadFile, on every call's way.
+func readShort(path string, buf []byte) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	b := make([]byte, 4096)
-	n, err := unix.Read(fd, b)
+	n, err := unix.Read(fd, buf)
 	if err != nil {
 		return nil, err
 	}
-	return b[:n], nil
+	return buf[:n], nil
 }
 
 // dead says whether there is no process any more with that pid and start. In doubt there is.

@@ -45,6 +45,9 @@ func (o object) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	addText(enc, "lock", o.Lock)
 	addMillis(enc, "lock_wait_ms", o.LockWait)
 	err := enc.AddArray("attempts", attempts(o.Attempts))
+	if err == nil && len(o.Replays) > 0 {
+		err = enc.AddArray("replays", texts(fewer(o.Replays)))
+	}
 	addText(enc, "verdict", o.Verdict)
 	addText(enc, "rule", o.Rule)
 	addMillis(enc, "total_ms", o.Total)

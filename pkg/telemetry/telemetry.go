@@ -43,6 +43,7 @@ type Line struct {
 	Lock     string // path of the lock file
 	LockWait time.Duration
 	Attempts []Attempt
+	Replays  []string // records that were released besides, or tried: attachment and kind of outcome
 
 	Verdict, Rule string
 	Total         time.Duration
@@ -64,8 +65,11 @@ type Log struct {
 	MaxSize int64         // bytes; 0: the file is never rotated
 	Keep    int           // rotated files kept as File.1 (newest) to File.Keep
 	Stderr  io.Writer     // warnings and errors, for people; nil for none
-	Stdout  *os.File      // never written to: File must not turn out to be it
+	Stdout  Stater        // never written to: File must not turn out to be it; nil if there is none
 }
+
+// Stater is an open file that tells which one it is.
+type Stater interface{ Stat() (os.FileInfo, error) }
 
 // Write puts the line into the file and, if it is a warning or an error, a
 // short form of it on Stderr. It never fails: a problem with the file is told on
