@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
 
@@ -35,7 +36,7 @@ func newRunner(netns ns.NetNS, env ...string) *runner {
 func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	var stdout bytes.Buffer
 	cmd := exec.CommandContext(ctx, path)
-	cmd.Env = append(environ, r.env...)
+	cmd.Env = slices.Concat(environ, r.env)
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(stdin), &stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }

@@ -71,7 +71,7 @@ func (s store) create(addr string, o owner) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = os.Remove(tmp.Name()) }()
 	defer tmp.Close()
 	if _, err := fmt.Fprintf(tmp, "%s\n%s\n%s\n", o.container, o.ifname, o.network); err != nil {
 		return false, err

@@ -108,7 +108,7 @@ func TestChildrenInheritDescriptors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer again.Close()
+		t.Cleanup(func() { again.Close() })
 		if err := unix.Flock(int(again.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
 			t.Errorf("%s: the lock is free: %v", statement, err)
 		}

@@ -1,9 +1,7 @@
 package chain
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,31 +96,57 @@ func (op *operation) collectOne(ctx context.Context, k journal.Key, list []attac
 	return why, why == ""
 }
 
+// The names of the list of valid attachments: the specification's, and the one
+// before it.
+const (
+	presentList = "cni.dev/valid-attachments"
+	olderList   = "cni.dev/attachments"
+)
+
 // withAttachments adds keys to the list of valid attachments of a netconf: the
-// one change that a GC makes to what the caller sent.
+// one change that a GC makes to what the caller sent. A list under the older
+// name alone is repeated under the present one: a delegate that doesn't know the
+// older name would see no list, and free everything.
 func withAttachments(netconf []byte, list []attachment, keys []journal.Key) []byte {
-	var added [][]byte
-	for _, k := range keys {
-		a := attachment{ContainerID: k.Container, IfName: k.IfName}
-		if text, err := json.Marshal(a); err == nil && !slices.Contains(list, a) {
-			added = append(added, text)
-		}
-	}
 	o, err := conflist.Parse(netconf)
-	if err != nil || len(added) == 0 {
+	if err != nil {
 		return netconf
 	}
+	added := missingOf(list, keys)
 	var edits []conflist.Edit
 	for _, m := range o.Members {
-		if m.Name != "cni.dev/valid-attachments" && m.Name != "cni.dev/attachments" || o.Doc[m.Value.Start] != '[' {
+		if (m.Name == presentList || m.Name == olderList) && o.Doc[m.Value.Start] == '[' {
+			end := m.Value.End - 1
+			edits = append(edits, conflist.Edit{Span: conflist.Span{Start: end, End: end}, Text: added})
+		}
+	}
+	out := conflist.Splice(netconf, 0, edits...)
+	o, err = conflist.Parse(out)
+	if _, ok := o.Find(presentList); ok || err != nil {
+		return out
+	}
+	again := fmt.Appendf(nil, `{%q:%s}`, presentList, o.Value(olderList))
+	over, err := conflist.Parse(again)
+	if err != nil {
+		return out
+	}
+	return conflist.Splice(out, 0, conflist.Edit{Span: o.Span, Text: o.Overlay(over, over.Members)})
+}
+
+// missingOf is the text that adds those keys to the list which it doesn't have.
+func missingOf(list []attachment, keys []journal.Key) []byte {
+	var added []byte
+	for _, k := range keys {
+		a := attachment{ContainerID: k.Container, IfName: k.IfName}
+		if slices.Contains(list, a) {
 			continue
 		}
-		text := bytes.Join(added, []byte{','})
-		if len(list) > 0 {
-			text = append([]byte{','}, text...)
+		if len(list)+len(added) > 0 {
+			added = append(added, ',')
 		}
-		bracket := m.Value.End - 1
-		edits = append(edits, conflist.Edit{Span: conflist.Span{Start: bracket, End: bracket}, Text: text})
+		added = append(added, `{"containerID":`...)
+		added = append(conflist.AppendString(added, a.ContainerID), `,"ifname":`...)
+		added = append(conflist.AppendString(added, a.IfName), '}')
 	}
-	return conflist.Splice(netconf, 0, edits...)
+	return added
 }

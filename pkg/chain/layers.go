@@ -33,7 +33,7 @@ func settingsFor(delegateType, nodeFile string, guards ...[]byte) (Settings, []P
 	for _, guard := range guards {
 		problems = append(problems, s.apply(guard, "guard", "netconf")...)
 	}
-	return s, append(problems, s.check(base, delegateType)...)
+	return s, append(problems, s.check(base)...)
 }
 
 // applyNodeFile applies the administrator's file for the whole node:

@@ -193,7 +193,7 @@ func (c *netconf) checkVersion(verb string) *Error {
 // or its older name. ok is false where there is none: no list, null, or
 // something that isn't one. An empty list is a list.
 func (c *netconf) attachments() (list []attachment, ok bool) {
-	for _, key := range []string{"cni.dev/valid-attachments", "cni.dev/attachments"} {
+	for _, key := range []string{presentList, olderList} {
 		if raw := c.top.Value(key); raw != nil {
 			err := json.Unmarshal(raw, &list)
 			nameless := func(a attachment) bool { return a.ContainerID == "" }

@@ -28,11 +28,8 @@ func (op *operation) replayDue(ctx context.Context) {
 		return
 	}
 	due, attached := op.journal.Queue(op.conf.typ)
-	if !op.replayOneOf(ctx, due) {
-		op.lookAt(ctx, attached)
-	} else {
-		op.lookAt(nil, attached)
-	}
+	replayed := op.replayOneOf(ctx, due)
+	op.lookAt(ctx, attached, !replayed)
 }
 
 // replayOneOf goes through those that are due until it has tried to release
@@ -70,8 +67,8 @@ func (op *operation) postpone(waiting []journal.Mark) {
 }
 
 // lookAt notes since when the netns of one attachment is gone, and releases it
-// if that is so for long. ctx is nil where this call has replayed already.
-func (op *operation) lookAt(ctx context.Context, attached []journal.Mark) {
+// if that is so for long and this call may still release one.
+func (op *operation) lookAt(ctx context.Context, attached []journal.Mark, mayRelease bool) {
 	m, ok := op.journal.Next(attached)
 	if !ok {
 		return
@@ -86,7 +83,7 @@ func (op *operation) lookAt(ctx context.Context, attached []journal.Mark) {
 	}
 	switch gone := op.journal.NetnsGone(&e.Record); {
 	case op.journal.Releasable(&e.Record, journal.Anyone):
-		if ctx != nil {
+		if mayRelease {
 			op.replay(ctx, e, nil)
 		}
 	case gone && (e.GoneSince == 0 || e.Boot != op.journal.Boot):

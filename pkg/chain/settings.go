@@ -125,7 +125,7 @@ func (p Problem) String() string {
 // check finds what can't be right in the merged settings and puts the built-in
 // values in the place of those that don't fit together, so that a caller that
 // must go on can.
-func (s *Settings) check(base Settings, delegateType string) []Problem {
+func (s *Settings) check(base Settings) []Problem {
 	var problems []Problem
 	for _, verb := range [...]string{"ADD", "DEL", "GC"} {
 		if p := s.checkDeadline(base, verb); p != nil {

@@ -130,7 +130,7 @@ func TestBusyBinary(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	r = delegate.Cmd{Path: busy}.Run(ctx)
-	if r.End != delegate.NotStarted || r.Err != context.DeadlineExceeded || time.Since(begin) > tooLong {
+	if r.End != delegate.NotStarted || !errors.Is(r.Err, context.DeadlineExceeded) || time.Since(begin) > tooLong {
 		t.Errorf("busy, and the caller went: %v, %v after %v", r.End, r.Err, time.Since(begin))
 	}
 	time.AfterFunc(100*time.Millisecond, func() { _ = file.Close() })
@@ -143,7 +143,7 @@ func TestNotStarted(t *testing.T) {
 	cancel(cause)
 	started := false
 	r := delegate.Cmd{Path: "/bin/true", Started: func(int) { started = true }}.Run(ctx)
-	if r.End != delegate.NotStarted || r.Err != cause || started {
+	if r.End != delegate.NotStarted || !errors.Is(r.Err, cause) || started {
 		t.Errorf("context done before: %v, %v, started %v", r.End, r.Err, started)
 	}
 	r = run(t, delegate.Cmd{Path: "/bin/true", Env: []string{"A=\x00"}})

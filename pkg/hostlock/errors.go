@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenError: the lock file can't be made, opened or locked, or is none (not a regular file). Nobody is known to hold
+// OpenError says that the lock file can't be made, opened or locked, or is none (not a regular file). Nobody is known to hold
 // the lock.
 type OpenError struct {
 	Path string
@@ -38,7 +38,7 @@ func (e *OpenError) hint() string {
 	return "check it and its folder, or set another lockDir"
 }
 
-// BusyError: the lock was not had in time.
+// BusyError says that the lock was not had in time.
 type BusyError struct {
 	Path   string
 	Waited time.Duration

@@ -97,7 +97,7 @@ func TestFolderNotWritable(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Chmod(filepath.Dir(dir), 0o755))
 	must(t, os.Chmod(dir, 0o555))
-	t.Cleanup(func() { os.Chmod(dir, 0o755) })
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o755) })
 	asUser(t, func() {
 		refused(t, filepath.Join(dir, "x.lock"), unix.EACCES, "permission denied", "lockDir")
 		refused(t, filepath.Join(dir, "sub", "x.lock"), unix.EACCES, "permission denied", "lockDir")

@@ -160,7 +160,7 @@ func (l *Lock) Group(pgid int) {
 	defer l.mu.Unlock()
 	if l.info != nil {
 		l.info.holder.PGID = pgid
-		l.info.write()
+		_ = l.info.write() // for people only
 	}
 }
 

@@ -63,7 +63,7 @@ func TestHandover(t *testing.T) {
 	path := lockPath(t)
 	g := startGuard(t, path, "", false)
 	var released atomic.Bool
-	time.AfterFunc(300*time.Millisecond, func() { released.Store(true); g.in.Write([]byte("unlock\n")) })
+	time.AfterFunc(300*time.Millisecond, func() { released.Store(true); _, _ = g.in.Write([]byte("unlock\n")) })
 	l := acquire(t, path)
 	if !released.Load() {
 		t.Error("locked while another process held the lock")

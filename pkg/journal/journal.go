@@ -149,7 +149,7 @@ func (j *Journal) Lasting() error {
 	if err := unix.Statfs(j.Dir, &st); err != nil {
 		return &os.PathError{Op: "statfs", Path: j.Dir, Err: err}
 	}
-	if kind, ok := kinds[int64(st.Type)]; ok {
+	if kind, ok := kinds[int64(st.Type)]; ok { //nolint:unconvert // 32 bits on some machines
 		return fmt.Errorf("%s lies on %s, which does not last: set stateDir to a folder on a disk", j.Dir, kind)
 	}
 	return nil
