@@ -53,7 +53,8 @@ func TestCallerNoLongerReads(t *testing.T) {
 
 	// A DEL has nothing to say: it does its work.
 	n.Run(t, "ADD", "c2", ask(nil, nil)).OK(t)
-	p = n.Start(t, "DEL", "c2", ask(Script{"DEL": "stderr \"to nobody\"; waitfile go2; free"}, nil))
+	n.SetScript(t, Script{"DEL": "stderr \"to nobody\"; waitfile go2; free"})
+	p = n.Start(t, "DEL", "c2", ask(nil, nil))
 	n.AwaitCalls(t, "DEL", 2)
 	closeOutput(t, p)
 	n.Touch(t, "go2")

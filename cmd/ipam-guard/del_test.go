@@ -24,7 +24,8 @@ func TestErrorsThatAreNoRelease(t *testing.T) {
 		"no IP ranges specified",
 		`pods "c1" not found`,
 	} {
-		e := n.Run(t, "DEL", "c1", ask(Script{"DEL": fail(999, msg)}, Object{"retry": Object{"attempts": 1}})).Error(t)
+		n.SetScript(t, Script{"DEL": fail(999, msg)})
+		e := n.Run(t, "DEL", "c1", ask(nil, Object{"retry": Object{"attempts": 1}})).Error(t)
 		if e.CNIVersion != "1.0.0" {
 			t.Errorf("%s: %+v", msg, e)
 		}
@@ -36,11 +37,11 @@ func TestErrorsThatAreNoRelease(t *testing.T) {
 		4: {Env: []string{"CNI_CONTAINERID="}},
 	}
 	for code, o := range junk {
-		if e := n.Run(t, "DEL", "c1", o).Error(t); e.Code != code {
+		if e := n.Run(t, "DEL", "c2", o).Error(t); e.Code != code {
 			t.Errorf("code %d, want %d: %+v", e.Code, code, e)
 		}
 	}
-	if e := n.Run(t, "DEL", "c1", guardtest.Opts{Stdin: []byte{}}).Error(t); e.Code != 6 {
+	if e := n.Run(t, "DEL", "c2", guardtest.Opts{Stdin: []byte{}}).Error(t); e.Code != 6 {
 		t.Errorf("empty stdin: %+v", e)
 	}
 	if have := len(n.Calls(t)); have != had {

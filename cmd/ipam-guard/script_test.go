@@ -31,7 +31,7 @@ func TestScript(t *testing.T) {
 			if err := os.Mkdir(bin, 0o755); err != nil {
 				return err
 			}
-			node := fmt.Sprintf(`{"defaults": {"lockDir": %q, "log": {"file": %q}}}`, env.WorkDir+"/lock", env.WorkDir+"/log")
+			node := fmt.Sprintf(`{"defaults": {"lockDir": %q, "stateDir": %q, "log": {"file": %q}}}`, env.WorkDir+"/lock", env.WorkDir+"/state", env.WorkDir+"/log")
 			if err := os.WriteFile(filepath.Join(env.WorkDir, "node-config.json"), []byte(node), 0o600); err != nil {
 				return err
 			}

@@ -89,6 +89,7 @@ func TestSIGTERMDuringTheDelegate(t *testing.T) {
 			n := guardtest.New(t)
 			p := n.Start(t, tt.verb, "c1", ask(Script{tt.verb: tt.script}, nil))
 			guardtest.Eventually(t, "the delegate", func() bool { _, err := os.Stat(n.FakeDir + "/here"); return err == nil })
+			awaitListening(t, n)
 			p.Signal(tt.sig)
 			r := p.Wait(t)
 			e := r.Error(t)
@@ -108,6 +109,16 @@ func TestSIGTERMDuringTheDelegate(t *testing.T) {
 			wantCalls(t, n, tt.verb)
 		})
 	}
+}
+
+// awaitListening waits until the delegate has run for so long that the guard
+// listens to signals: before, one ends it like SIGKILL.
+func awaitListening(t *testing.T, n *guardtest.Node) {
+	t.Helper()
+	guardtest.Eventually(t, "a guard that listens", func() bool {
+		calls := n.Calls(t)
+		return len(calls) > 0 && record.Now()-calls[len(calls)-1].Start > int64(time.Second)
+	})
 }
 
 func TestSIGTERMInTheQueue(t *testing.T) {

@@ -247,6 +247,7 @@ func TestGCLists(t *testing.T) {
 			n := guardtest.New(t)
 			for _, c := range []string{"c1", "c2"} {
 				n.Run(t, "ADD", c, ask(nil, nil)).OK(t)
+				n.SetNetns(t, c, "") // gone: what lives is never released
 			}
 			o := ask(Script{"GC": "gc"}, nil)
 			o.Conf.Version, o.Conf.Top = "1.1.0", tt.top
@@ -262,12 +263,14 @@ func TestGCLists(t *testing.T) {
 			wantLeases(t, n, tt.leases...)
 		})
 	}
-	// The older name alone; what the delegate makes of it is its own business.
+	// The older name alone: a delegate that knows only the present one would see no list, and free everything.
 	n := guardtest.New(t)
 	o := ask(Script{"GC": ""}, nil)
 	o.Conf.Version, o.Conf.Top = "1.1.0", Object{older: []any{attachment}}
 	n.Run(t, "GC", "", o).OK(t)
-	has(t, n.Calls(t, "GC")[0].Stdin, fmt.Sprintf(`%q:[{"containerID":"c1","ifname":"eth0"}]`, older))
+	for _, name := range []string{older, key} {
+		has(t, n.Calls(t, "GC")[0].Stdin, fmt.Sprintf(`%q:[{"containerID":"c1","ifname":"eth0"}]`, name))
+	}
 }
 
 // GC's other settings, its errors, and its clock.

@@ -27,7 +27,7 @@ func (op *operation) add(ctx context.Context) answer {
 		}
 		v := p.Decide(r.Outcome)
 		switch {
-		case left == nothing && v.Rule == "exhausted" && !room && op.pending() && op.pause(ctx, 0):
+		case left == nothing && v.Rule == "exhausted" && !room && op.pending() && op.letPass(ctx) && op.pause(ctx, 0):
 			room = true
 			continue
 		case left == nothing && v.Retry && op.pause(ctx, p.Delay(n, op.Random())):
@@ -193,7 +193,7 @@ func (op *operation) afterFailedADD(ctx context.Context, r result, h *held) (res
 		// What was ours of this key is released by now: this isn't.
 		return r, nothing
 	case r.interrupted: // no time is left to us
-		r.err.Details = joined(r.err.Details, "what it allocated is released later, from its record")
+		r.err.Details = joined(r.err.Details, "what it allocated may be left: call DEL; or it is released later, from its record")
 		return r, something
 	case r.alive:
 		r.err.Details = joined(r.err.Details, "the delegate could not be killed and goes on; it is released later, from its record")
@@ -220,7 +220,7 @@ func (op *operation) later() string {
 	if op.entry == nil {
 		return "nothing is recorded: its address may be left, call DEL again"
 	}
-	return "its address is released later, from its record"
+	return "its address may be left: it is released later, from its record, or by a DEL"
 }
 
 // released says whether a DEL of our own did its work, or had none to do.

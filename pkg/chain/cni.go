@@ -161,7 +161,7 @@ func checkCIDR(value []byte) error {
 	addr, bits, cut := strings.Cut(text, "/")
 	n, err := strconv.Atoi(bits)
 	if !ok || !cut || err != nil || strconv.Itoa(n) != bits || n > addressBits(addr) {
-		return fmt.Errorf("%s is no address with a prefix length", orDefault(string(value), "nothing"))
+		return fmt.Errorf("invalid CIDR address: %s", orDefault(text, orDefault(string(value), "none")))
 	}
 	return nil
 }

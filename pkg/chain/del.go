@@ -1,8 +1,11 @@
 package chain
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/ipam-guard/ipam-guard/pkg/journal"
@@ -82,11 +85,25 @@ func (op *operation) noteDEL(ctx context.Context, k journal.Key) error {
 // useOther goes over to the other configuration, once, where the first one
 // failed for another reason than the weather.
 func (op *operation) useOther(r result, v policy.Verdict) bool {
-	if op.other == nil || r.err == nil || r.interrupted || v.Retry || v.Then == policy.Succeed || r.Kind == policy.Lock {
+	if op.other == nil || r.err == nil || r.interrupted || v.Retry || v.Then == policy.Succeed || r.Kind == policy.Lock || sameConfig(op.netconf, op.other) {
 		return false
 	}
 	op.netconf, op.other = op.other, nil
 	return true
+}
+
+// sameConfig says whether two configurations say the same, however they are
+// written.
+func sameConfig(a, b []byte) bool {
+	var x, y any
+	for into, text := range map[*any][]byte{&x: a, &y: b} {
+		dec := json.NewDecoder(bytes.NewReader(text))
+		dec.UseNumber()
+		if dec.Decode(into) != nil {
+			return false
+		}
+	}
+	return reflect.DeepEqual(x, y)
 }
 
 // answerDel tells the runtime what the verdict says.

@@ -76,8 +76,10 @@ func (op *operation) acquire(ctx context.Context, verb string, extra time.Durati
 		op.line.LockWait += lock.Waited()
 		return &held{lock: lock}, nil
 	case errors.As(err, &busy) && ctx.Err() != nil:
-		stopped := op.stopped(verb, 1, context.Cause(ctx))
-		return nil, &stopped
+		op.line.LockWait += busy.Waited
+		r := op.locked(codeTryAgain, err)
+		r.interrupted = true
+		return nil, r
 	case errors.As(err, &busy):
 		op.line.LockWait += busy.Waited
 		return nil, op.locked(codeTryAgain, err)

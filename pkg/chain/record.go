@@ -57,7 +57,7 @@ func (op *operation) recordedDEL(r *journal.Record) {
 		op.adopt(r)
 	}
 	op.netconf = withRuntimeKeys(r.Netconf, op.conf.top)
-	if same && op.unreadable == nil && string(current) != string(op.netconf) {
+	if same && op.unreadable == nil {
 		op.other = current
 	}
 	if op.missing != nil {

@@ -223,6 +223,15 @@ func (op *operation) pending() bool {
 	return found
 }
 
+// letPass waits for a release that is under way in the operation's network, if
+// there is one: the host lock alone is given to no one in particular.
+func (op *operation) letPass(ctx context.Context) bool {
+	op.journal.Pending(op.conf.typ, op.conf.name, func(m journal.Mark) bool {
+		return op.journal.Leads(m, op.key()) || !op.journal.Await(ctx, op.fits(op.conf.settings.need("ADD")), m)
+	})
+	return true
+}
+
 // makeRoom releases what is due in the operation's network, its backoff set
 // aside, while the ADD's need still fits. The host lock is held.
 func (op *operation) makeRoom(ctx context.Context, h *held) {
