@@ -124,16 +124,20 @@ cp "$LOCK" "$RECORD"
 echo '{"code": 100, "msg": "no"}'
 exit 1`)
 	record := recorder{n, n.Dir + "/lock-file"}
-	n.Run(t, "DEL", "c1", guardtest.Opts{Stdin: withGuard(`{"unknown": 1}`), Env: []string{
+	env := []string{
 		"RECORD=" + record.file, "LOCK=" + n.LockPath("delegate-host-local"),
 		"TRACEPARENT=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-	}}).Error(t)
+	}
+	n.Run(t, "DEL", "c1", guardtest.Opts{Stdin: withGuard(`{"unknown": 1}`), Env: env}).Error(t)
+	n.Run(t, "ADD", "c1", guardtest.Opts{Stdin: withGuard(`{}`), Env: env}).Error(t) // has to release it first
+	logged := n.Log(t)[0]
+	maps.Copy(logged, n.Log(t)[1])
 
 	var lock guardtest.Object
 	if err := json.Unmarshal(record.stdin(t), &lock); err != nil {
 		t.Fatal(err)
 	}
-	for section, object := range map[string]guardtest.Object{"Lock files": lock, "The log": n.Log(t)[0]} {
+	for section, object := range map[string]guardtest.Object{"Lock files": lock, "The log": logged} {
 		documented := slices.Sorted(slices.Values(fields(t, section)))
 		if diff := cmp.Diff(slices.Sorted(maps.Keys(object)), documented); diff != "" {
 			t.Errorf("docs/configuration.md, %s (-real +documented):\n%s", section, diff)
