@@ -167,6 +167,15 @@ func callsOf(t testing.TB, n *guardtest.Node, verb, container string) []record.C
 	return slices.DeleteFunc(n.Calls(t, verb), func(c record.Call) bool { return c.Container != container })
 }
 
+// past leaves out the first few of a list of calls; there must be more.
+func past(t testing.TB, skip int, calls []record.Call) []record.Call {
+	t.Helper()
+	if len(calls) <= skip {
+		t.Fatalf("%d calls of the delegate, want more than %d", len(calls), skip)
+	}
+	return calls[skip:]
+}
+
 // smallDisk puts the node's records on a file system of 16 pages, and returns
 // what fills it to the last byte and what makes room again. It is mounted in a
 // mount namespace of its own, and got at by way of a process there.

@@ -27,7 +27,7 @@ func (op *operation) add(ctx context.Context) answer {
 		}
 		v := p.Decide(r.Outcome)
 		switch {
-		case left == nothing && v.Rule == "exhausted" && !room && op.pending() && op.letPass(ctx) && op.pause(ctx, 0):
+		case left == nothing && v.Rule == "exhausted" && !room && op.pending() && op.letPass(ctx):
 			room = true
 			continue
 		case left == nothing && v.Retry && op.pause(ctx, p.Delay(n, op.Random())):

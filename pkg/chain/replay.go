@@ -224,12 +224,13 @@ func (op *operation) pending() bool {
 }
 
 // letPass waits for a release that is under way in the operation's network, if
-// there is one: the host lock alone is given to no one in particular.
+// there is one: the host lock, given back, goes to no one in particular. It
+// returns false if another ADD would not fit the deadline any more.
 func (op *operation) letPass(ctx context.Context) bool {
 	op.journal.Pending(op.conf.typ, op.conf.name, func(m journal.Mark) bool {
 		return op.journal.Leads(m, op.key()) || !op.journal.Await(ctx, op.fits(op.conf.settings.need("ADD")), m)
 	})
-	return true
+	return op.pause(ctx, 0)
 }
 
 // makeRoom releases what is due in the operation's network, its backoff set

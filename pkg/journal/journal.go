@@ -25,8 +25,10 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,7 +121,15 @@ func (j *Journal) Other(k Key) (other Key, ok bool) {
 
 // peek reads a record without locking it.
 func (j *Journal) peek(path string) (Record, error) {
-	text, err := os.ReadFile(path)
+	f, err := os.OpenFile(path, unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // who put a pipe there must not hold us
+	if err != nil {
+		return Record{}, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() > maxRecord {
+		return Record{}, brokenError{errors.New("too large for a record, or not a regular file")}
+	}
+	text, err := io.ReadAll(f)
 	if err != nil {
 		return Record{}, err
 	}

@@ -241,6 +241,43 @@ func TestTornLine(t *testing.T) {
 	}
 }
 
+// What was cut off an ADD's record may have committed it. Who reads it first
+// mends it, and the next one still knows.
+func TestTornLineOfAnADD(t *testing.T) {
+	j := open(t)
+	netns := filepath.Join(t.TempDir(), "netns")
+	if err := os.WriteFile(netns, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first := adding()
+	first.Started, first.Netns = true, j.Place(netns)
+	e, _ := take(t, j, key("c1"), first)
+	e.Close()
+	path := filepath.Join(j.Dir, "records/c1/eth0@net@fake")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, append(text, `{"state":"att`...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		e, _ := take(t, j, key("c1"), nil)
+		if j.Releasable(&e.Record, journal.Anyone) {
+			t.Errorf("anyone may release it: %+v", e.Status)
+		}
+		e.Close()
+	}
+	if err := os.Remove(netns); err != nil {
+		t.Fatal(err)
+	}
+	e, _ = take(t, j, key("c1"), nil)
+	if !j.Releasable(&e.Record, journal.Anyone) {
+		t.Errorf("its netns is gone: %+v", e.Status)
+	}
+	e.Close()
+}
+
 // Case 68: a newer version's record is left as it is.
 func TestNewerVersion(t *testing.T) {
 	j := open(t)

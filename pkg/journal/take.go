@@ -124,12 +124,22 @@ func (e *Entry) read() error {
 	r, whole, err := parse(text)
 	e.Record, e.size, e.Newer = r, int64(whole), errors.Is(err, errNewer)
 	if err == nil && whole < len(text) {
-		return unix.Ftruncate(int(e.file), e.size)
+		return e.mend(text[:whole])
 	}
 	if err != nil && !e.Newer {
 		return brokenError{err}
 	}
 	return nil
+}
+
+// mend takes away a last line that was never finished. What that made of the
+// record is written in the same step where it matters: the next reader could no
+// longer tell that something was cut off.
+func (e *Entry) mend(whole []byte) error {
+	if before, _, _ := parse(whole); before.State != e.State {
+		return e.rewrite(&e.Record)
+	}
+	return unix.Ftruncate(int(e.file), e.size)
 }
 
 // setAside moves away what can't be read. It is for a person to look at.
