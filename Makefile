@@ -46,6 +46,10 @@ test: ## all tests that need no root, with the race detector, in random order
 integration: build plugins ## tests with bridge and network namespaces; needs root
 	CGO_ENABLED=1 go test -race -shuffle=on -tags=integration ./integration/...
 
+.PHONY: crash
+crash: ## SIGKILL of the plugin at every system call of its files, locks and processes
+	go test -tags=crash ./integration/crash/... -timeout 60m -v
+
 .PHONY: lint
 lint: bin/golangci-lint ## gofmt, go vet, and the linters of .golangci.yml
 	@unformatted=$$(gofmt -l .); \

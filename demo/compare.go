@@ -8,8 +8,8 @@ import (
 
 // result is what is left of a storm of DELs.
 type result struct {
-	once  int // addresses taken after one DEL for each pod
-	again int // after the runtime asked again for what had failed
+	once  int // addresses taken of those pods whose runtime asked once
+	again int // of those whose runtime asked again for what had failed
 }
 
 // barePatience is how long the runtime waits without the guard, where what
@@ -18,7 +18,7 @@ const barePatience = 4 * time.Second
 
 // withoutGuard repeats both storms with the delegate alone.
 func (s *story) withoutGuard(ctx context.Context) error {
-	s.title("4. The same two storms without ipam-guard")
+	s.title("5. The same without ipam-guard")
 	nw, err := s.node.bare()
 	if err != nil {
 		return err
@@ -28,18 +28,23 @@ func (s *story) withoutGuard(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", c.pod.name, c.err)
 		}
 	}
-	if err := s.node.setMoods(); err != nil {
+	if err := s.node.setMoods(s.again); err != nil {
 		return err
 	}
-	owed := failed(storm(ctx, s.node.pods, barePatience, nw.del))
-	s.say("%d of %d DELs failed (those that hung were stopped after %s, else they'd hang still).", len(owed), len(s.node.pods), barePatience)
-	if s.without.once, err = nw.reserved(); err != nil {
-		return err
-	}
+	owed := failed(storm(ctx, s.again, barePatience, nw.del))
+	s.say("With moods %d of %d DELs failed (those that hung were stopped after %s, else they'd hang still).", len(owed), len(s.again), barePatience)
 	for round := 0; len(owed) > 0 && round < rounds && ctx.Err() == nil; round++ {
 		owed = failed(storm(ctx, owed, barePatience, nw.del))
 	}
-	s.without.again, err = nw.reserved()
+	if s.without.again, err = nw.reserved(s.again...); err != nil {
+		return err
+	}
+	calls, err := s.whileDown(ctx, barePatience, nw)
+	if err != nil {
+		return err
+	}
+	s.say("With the server away %d of %d failed, and nobody comes back to them.", len(failed(calls)), len(s.once))
+	s.without.once, err = nw.reserved(s.once...)
 	return err
 }
 
@@ -49,7 +54,10 @@ func (s *story) compare() {
 		return []string{name, fmt.Sprintf("%d leaked", r.once), fmt.Sprintf("%d leaked", r.again)}
 	}
 	s.table([][]string{
-		{"", "if the runtime asks once (CRI-O, podman)", "if it asks again (kubelet)"},
+		{
+			"", fmt.Sprintf("server away, the runtime asks once (%d pods)", len(s.once)),
+			fmt.Sprintf("moods, it asks again (%d pods)", len(s.again)),
+		},
 		row("bare", s.without),
 		row("guarded", s.with),
 	})

@@ -3,6 +3,7 @@ package main_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ipam-guard/ipam-guard/internal/guardtest"
+	"github.com/ipam-guard/ipam-guard/pkg/journal"
 )
 
 func TestMain(m *testing.M) { guardtest.Main(m) }
@@ -82,22 +84,39 @@ func onceLeaked(t *testing.T, out, row string) int {
 	return n
 }
 
+// canPromise says whether the demo finds a folder in which a record lasts.
+func canPromise(t *testing.T) bool {
+	t.Helper()
+	for _, dir := range []string{t.TempDir(), "/var/tmp"} {
+		if (&journal.Journal{Dir: dir}).Lasting() == nil {
+			return true
+		}
+	}
+	return false
+}
+
 func TestNothingLeaksWithTheGuard(t *testing.T) {
 	out, rc := demo(t, binaries(t, ""))
 	if rc != 0 || lastLine(out) != "leaked addresses: 0" {
 		t.Errorf("exit status %d, last line %q", rc, lastLine(out))
 	}
-	for _, want := range []string{"10 pods, 10 different addresses", "timeout 1.5", "transient -> fail", "rc 1, code 100"} {
+	wants := []string{"10 pods, 10 different addresses", "timeout 1.5", "transient -> fail", "rc 1, code 100"}
+	lasting := canPromise(t)
+	if lasting {
+		wants = append(wants, "transient -> defer", "pending: 5 ", "1 0\n")
+	} else {
+		wants = append(wants, "5 times nothing could be promised", "does not last")
+	}
+	for _, want := range wants {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}
 	}
-	// On a slow machine more than the four that hang, die or are refused.
-	if bare := onceLeaked(t, out, "bare"); bare < 4 {
-		t.Errorf("bare: %d leaked in\n%s", bare, out)
+	if bare := onceLeaked(t, out, "bare"); bare != 5 {
+		t.Errorf("bare: %d leaked, though the server was away for 5 pods, in\n%s", bare, out)
 	}
-	if guarded := onceLeaked(t, out, "guarded"); guarded < 1 {
-		t.Error("guarded: no DEL failed, though one was refused more often than the guard tries")
+	if guarded := onceLeaked(t, out, "guarded"); lasting == (guarded > 0) {
+		t.Errorf("guarded: %d leaked in\n%s", guarded, out)
 	}
 	if strings.Contains(out, "\x1b") {
 		t.Error("colour, though this is no terminal")
@@ -107,7 +126,10 @@ func TestNothingLeaksWithTheGuard(t *testing.T) {
 // A delegate that says it did and did not: the demo counts what is there.
 func TestLeaksAreCountedAndFailTheDemo(t *testing.T) {
 	out, rc := demo(t, binaries(t, `[ "$CNI_COMMAND" = DEL ] || exec "$REAL"`))
-	if rc != 1 || lastLine(out) != "leaked addresses: 10" {
+	var leaked int
+	_, err := fmt.Sscanf(lastLine(out), "leaked addresses: %d", &leaked)
+	// The pods', and those of the visitors that came while releases were pending.
+	if err != nil || rc != 1 || leaked < 10 {
 		t.Errorf("exit status %d, last line %q", rc, lastLine(out))
 	}
 }

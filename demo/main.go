@@ -1,8 +1,9 @@
 // Command demo shows on one machine, in half a minute, what ipam-guard is for:
 // many pods attached at once through the real bridge and host-local, and
 // detached at once while the delegate hangs, dies and is refused its
-// connection. It ends with the number of addresses that leaked, and exits 1 if
-// that is not 0.
+// connection; and what is not released by then is released by the calls of other
+// pods. It ends with the number of addresses that leaked, and exits 1 if that is
+// not 0.
 //
 // It promises to touch nothing of the machine's own network and to leave
 // nothing behind: the node and its pods are network namespaces that end with
@@ -29,8 +30,8 @@ func run() int {
 	pods := flag.Int("pods", 20, "how many pods are attached and detached at once")
 	bin := flag.String("bin", "bin", "the folder with ipam-guard, cni/bridge and cni/host-local")
 	flag.Parse()
-	if *pods < 1 || *pods > maxPods {
-		fmt.Fprintf(os.Stderr, "demo: --pods is from 1 to %d\n", maxPods)
+	if *pods < 2 || *pods > maxPods {
+		fmt.Fprintf(os.Stderr, "demo: --pods is from 2 to %d\n", maxPods)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # host-local-moody: the real host-local with moods before it. An ADD always goes
-# well; a DEL takes the next mood from the list that the demo wrote for the pod.
+# well; a DEL takes the next mood from the list that the demo wrote for the pod,
+# and is refused while the file "down" is there.
 moods=$DEMO_MOODS/$CNI_CONTAINERID
 mood=well
 if [ "$CNI_COMMAND" = DEL ] && [ -s "$moods" ]; then
@@ -12,6 +13,8 @@ fail() {
 	echo "{\"cniVersion\": \"1.0.0\", \"code\": 100, \"msg\": \"$1\"}"
 	exit 1
 }
+
+[ "$CNI_COMMAND" != DEL ] || [ ! -e "$DEMO_MOODS/down" ] || mood=refuse
 
 case $mood in
 well) exec "$DEMO_HOST_LOCAL" ;;

@@ -7,8 +7,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/ipam-guard/ipam-guard/pkg/journal"
 )
 
 type object = map[string]any
@@ -21,14 +25,15 @@ type network struct {
 }
 
 // guarded has ipam-guard where a conflist has its ipam object. Its timeouts are
-// short, so that nobody has to wait long for what hangs.
-func (n *node) guarded() (*network, error) {
+// short, so that nobody has to wait long for what hangs. onError is the policy's.
+func (n *node) guarded(onError string) (*network, error) {
 	guard := object{
 		"timeout":  object{"add": "5s", "del": "1500ms"},
 		"deadline": object{"add": "60s", "del": "40s"},
 		"retry":    object{"attempts": 3, "backoff": "100ms", "maxBackoff": "1s"},
 		"lockDir":  filepath.Join(n.dir, "lock"),
-		"stateDir": filepath.Join(n.dir, "state"),
+		"stateDir": n.records().Dir,
+		"policy":   object{"onError": onError},
 		"log":      object{"file": n.logFile()},
 	}
 	return n.network("guarded", object{"type": "ipam-guard", "delegate": n.delegate(), "guard": guard})
@@ -60,16 +65,41 @@ func (n *node) network(name string, ipam object) (*network, error) {
 func (n *node) store() string   { return filepath.Join(n.dir, "networks") }
 func (n *node) logFile() string { return filepath.Join(n.dir, "ipam-guard.log") }
 
+// records are the guard's.
+func (n *node) records() *journal.Journal {
+	return &journal.Journal{Dir: filepath.Join(n.dir, "state")}
+}
+
+// pending counts the records of addresses that are still to be released.
+func (nw *network) pending() int {
+	count := 0
+	nw.node.records().Pending(moodyName, nw.name, func(journal.Mark) bool {
+		count++
+		return true
+	})
+	return count
+}
+
 // reserved counts the addresses that host-local holds as taken: a file each,
-// named like the address.
-func (nw *network) reserved() (int, error) {
-	entries, err := os.ReadDir(filepath.Join(nw.node.store(), nw.name))
+// named like the address, that begins with the container's name. With pods, only
+// theirs count.
+func (nw *network) reserved(pods ...pod) (int, error) {
+	dir := filepath.Join(nw.node.store(), nw.name)
+	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
 	count := 0
 	for _, e := range entries {
-		if net.ParseIP(e.Name()) != nil {
+		if net.ParseIP(e.Name()) == nil {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return 0, err
+		}
+		owner, _, _ := strings.Cut(string(text), "\r\n")
+		if len(pods) == 0 || slices.ContainsFunc(pods, func(p pod) bool { return p.name == owner }) {
 			count++
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+
+	"github.com/ipam-guard/ipam-guard/pkg/journal"
 )
 
 // node is the machine that the demo plays: a folder, and with root a network
@@ -51,7 +53,7 @@ func newNode(bin string, pods int) (n *node, err error) {
 			n.close()
 		}
 	}()
-	if n.dir, err = os.MkdirTemp("", "ipam-guard-demo-"); err != nil {
+	if n.dir, err = folder(); err != nil {
 		return nil, err
 	}
 	for i := range pods {
@@ -59,6 +61,21 @@ func newNode(bin string, pods int) (n *node, err error) {
 	}
 	n.isolate(bin)
 	return n, n.install(bin)
+}
+
+// folder is a temporary one, on a disk if that can be had: in memory nothing can
+// be promised.
+func folder() (string, error) {
+	const name = "ipam-guard-demo-"
+	for _, on := range []string{os.TempDir(), "/var/tmp"} {
+		if (&journal.Journal{Dir: on}).Lasting() != nil {
+			continue
+		}
+		if dir, err := os.MkdirTemp(on, name); err == nil {
+			return dir, nil
+		}
+	}
+	return os.MkdirTemp("", name)
 }
 
 // isolate makes the namespaces, or notes why they can't be had.

@@ -18,6 +18,8 @@ type story struct {
 	node *node
 
 	guarded *network
+	again   []pod  // their runtime asks again, like kubelet
+	once    []pod  // their runtime asks once, like CRI-O and podman
 	owed    []pod  // whose DEL the runtime was told had failed
 	with    result // with the guard
 	without result
@@ -25,11 +27,13 @@ type story struct {
 
 // tell returns how many addresses are left with the guard.
 func (s *story) tell(ctx context.Context) (leaked int, err error) {
-	if s.guarded, err = s.node.guarded(); err != nil {
+	if s.guarded, err = s.node.guarded("fail"); err != nil {
 		return 0, err
 	}
+	half := (len(s.node.pods) + 1) / 2
+	s.again, s.once = s.node.pods[:half], s.node.pods[half:]
 	s.introduce()
-	for _, step := range []func(context.Context) error{s.attach, s.detach, s.askAgain, s.withoutGuard} {
+	for _, step := range []func(context.Context) error{s.attach, s.detach, s.askAgain, s.askOnce, s.withoutGuard} {
 		err := step(ctx)
 		if ctx.Err() != nil {
 			return 0, errors.New("interrupted, everything is cleaned up")
@@ -39,7 +43,7 @@ func (s *story) tell(ctx context.Context) (leaked int, err error) {
 		}
 	}
 	s.compare()
-	return s.with.again, nil
+	return s.guarded.reserved()
 }
 
 func (s *story) introduce() {
@@ -77,19 +81,14 @@ func (s *story) attach(ctx context.Context) error {
 }
 
 func (s *story) detach(ctx context.Context) error {
-	s.title("2. Detach them all at once, from a delegate with moods")
+	s.title("2. Detach %d of them at once, from a delegate with moods", len(s.again))
 	s.say("Now host-local hangs (timeout: 1.5 s), is killed or gets its connection refused for some of them.")
 	s.say("The guard tries up to 3 times; its policy decides when to stop and what the runtime is told.")
 	s.say("ok: released. error: the delegate said no. killed: it died. timeout: the guard stopped it.")
-	if err := s.node.setMoods(); err != nil {
+	if err := s.node.setMoods(s.again); err != nil {
 		return err
 	}
-	if err := s.showDetach(ctx, storm(ctx, s.node.pods, patience, s.guarded.del)); err != nil {
-		return err
-	}
-	var err error
-	s.with.once, err = s.guarded.reserved()
-	return err
+	return s.showDetach(ctx, storm(ctx, s.again, patience, s.guarded.del))
 }
 
 // showDetach prints what happened to each pod, and notes who is owed a DEL.
@@ -133,6 +132,6 @@ func (s *story) askAgain(ctx context.Context) error {
 			return err
 		}
 	}
-	s.with.again, err = s.guarded.reserved()
+	s.with.again, err = s.guarded.reserved(s.again...)
 	return err
 }

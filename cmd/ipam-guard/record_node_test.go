@@ -193,6 +193,7 @@ func smallDisk(t testing.TB, n *guardtest.Node) (fill, clear func()) {
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	}
 	err := cmd.Start()
 	if errors.Is(err, unix.EPERM) && os.Geteuid() != 0 {

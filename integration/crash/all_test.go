@@ -1,0 +1,5 @@
+//go:build crash
+
+package crash_test
+
+const defaultEvery = 1
