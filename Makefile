@@ -44,11 +44,12 @@ test: ## all tests that need no root, with the race detector, in random order
 
 .PHONY: integration
 integration: build plugins ## tests with bridge and network namespaces; needs root
-	CGO_ENABLED=1 go test -race -shuffle=on -tags=integration ./integration/...
+	CGO_ENABLED=1 go test -race -shuffle=on -tags=integration ./integration
 
 .PHONY: crash
-crash: ## SIGKILL of the plugin at every system call of its files, locks and processes
+crash: ## SIGKILL of the plugin at every system call of its files, locks and processes; 500 random sequences against a model
 	go test -tags=crash ./integration/crash/... -timeout 60m -v
+	MODEL_RUNS=500 go test -tags=crash -timeout 60m ./integration/model
 
 .PHONY: lint
 lint: bin/golangci-lint ## gofmt, go vet, and the linters of .golangci.yml
