@@ -127,7 +127,7 @@ func (o Object) Duplicate() string {
 	for _, m := range o.Members {
 		key := strings.Map(fold, m.Name)
 		if seen[key] {
-			return m.Name
+			return named(m.Name)
 		}
 		seen[key] = true
 	}
@@ -141,11 +141,19 @@ func (o Object) duplicateOfFew() string {
 	for i, m := range o.Members {
 		for _, before := range o.Members[:i] {
 			if strings.EqualFold(m.Name, before.Name) {
-				return m.Name
+				return named(m.Name)
 			}
 		}
 	}
 	return ""
+}
+
+// named tells the empty name from no name.
+func named(name string) string {
+	if name == "" {
+		return `""`
+	}
+	return name
 }
 
 // fold gives one rune for all that strings.EqualFold takes for the same.

@@ -65,6 +65,7 @@ func TestDuplicate(t *testing.T) {
 		`{"\u0061":1,"b":0}`:   "",
 		`{"\u0061":1,"a":{}}`:  "a",
 		`{"x":{"a":1},"a":{}}`: "",
+		`{"":1,"":2}`:          `""`,
 	} {
 		if got := parse(t, text).Duplicate(); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
