@@ -32,7 +32,9 @@ func (op *operation) gc(ctx context.Context) answer {
 	defer h.release(op)
 	op.locate()
 	keep, failed := op.collect(ctx, list, h)
-	if op.conf.settings.GC == "forward" {
+	if op.conf.settings.GC == "forward" && nameless(keep) {
+		failed = append(failed, "nothing was forwarded: a record that can't be read doesn't say whose it is, and who it may be must not be freed")
+	} else if op.conf.settings.GC == "forward" {
 		op.netconf = withAttachments(op.netconf, list, keep)
 		r := op.runIfThere(ctx, "GC", h)
 		if len(failed) == 0 || r.err != nil {
@@ -40,6 +42,11 @@ func (op *operation) gc(ctx context.Context) answer {
 		}
 	}
 	return op.collected(failed)
+}
+
+// nameless reports whether the name of one of them is not known.
+func nameless(keys []journal.Key) bool {
+	return slices.ContainsFunc(keys, func(k journal.Key) bool { return k.Container == "" })
 }
 
 // collected answers for the records alone.
@@ -59,9 +66,14 @@ func (op *operation) collected(failed []string) answer {
 // returns what is not to be released, and what could not be.
 func (op *operation) collect(ctx context.Context, list []attachment, h *held) (keep []journal.Key, failed []string) {
 	var keys []journal.Key
-	unreadable, newer := op.journal.Walk(op.conf.typ, op.conf.name, func(k journal.Key) { keys = append(keys, k) })
-	if unreadable+newer > 0 {
-		op.warn(fmt.Sprintf("GC: %d records can't be read, %d are of a newer version: left alone", unreadable, newer))
+	op.journal.Walk(op.conf.typ, op.conf.name,
+		func(k journal.Key) { keys = append(keys, k) },
+		func(k journal.Key) { keep = append(keep, k) })
+	if len(keep) > 0 {
+		op.warn(fmt.Sprintf("GC: %d records can't be read, or are of a newer version: left alone, and taken for valid", len(keep)))
+	}
+	if err := op.journal.Writable(); err != nil && len(keys) > 0 {
+		op.warn(fmt.Sprintf("GC: records can't be changed, nothing is released by them: %v", err))
 	}
 	for _, k := range keys {
 		why, released := op.collectOne(ctx, k, list, h)

@@ -196,11 +196,26 @@ func (p *process) result(ended bool) Run {
 	}
 	if p.stage != running {
 		r.End = p.stopped
+		p.awaitGroup()
 	}
 	p.relay.flush()
 	r.Stdout, r.Truncated = p.stdout.kept, p.stdout.more
 	r.Stderr = p.stderr.last()
 	return r
+}
+
+// awaitGroup waits a moment until all that was killed of the group is gone: a
+// process that has SIGKILL coming may still be in a system call, making a lease
+// of which the delegate that comes next would not know.
+func (p *process) awaitGroup() {
+	if p.cmd.SameGroup {
+		return
+	}
+	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if unix.Kill(-p.pid, 0) == unix.ESRCH {
+			return
+		}
+	}
 }
 
 func (p *process) reap(r *Run) {

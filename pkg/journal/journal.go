@@ -31,6 +31,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -79,6 +80,30 @@ func asName(text string, most int) string {
 	}
 	sum := hash(text)
 	return name[:most-len(sum)-1] + "%" + sum
+}
+
+// fromName is the text that asName made the name of, "" where it was cut.
+func fromName(name string) string {
+	var text []byte
+	for i := 0; i < len(name); i++ {
+		if name[i] != '%' {
+			text = append(text, name[i])
+			continue
+		}
+		if i+3 > len(name) {
+			return ""
+		}
+		c, err := strconv.ParseUint(name[i+1:i+3], 16, 8)
+		if err != nil {
+			return ""
+		}
+		text = append(text, byte(c))
+		i += 2
+	}
+	if asName(string(text), len(name)) != name {
+		return ""
+	}
+	return string(text)
 }
 
 // plain reports whether nothing of text has to be escaped.

@@ -428,3 +428,37 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+// What can't be read still says by its name whose it is.
+func TestWalkNamesWhatItCantRead(t *testing.T) {
+	j := open(t)
+	keys := map[journal.Key]bool{
+		key("c1"): true, {Network: "a@b", Container: "c2", IfName: "é%", Delegate: "fake"}: true,
+		{Network: "net", Container: strings.Repeat("x", 200), IfName: "eth0", Delegate: "fake"}: false,
+	}
+	for k := range keys {
+		e, _ := take(t, j, k, adding())
+		e.Close()
+	}
+	for _, file := range files(t, j) {
+		if strings.HasPrefix(file, "records/") {
+			if err := os.WriteFile(filepath.Join(j.Dir, file), []byte("junk"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var named, nameless int
+	j.Walk("", "", func(k journal.Key) { t.Errorf("read %v", k) }, func(k journal.Key) {
+		switch {
+		case k.Container == "":
+			nameless++
+		case keys[k]:
+			named++
+		default:
+			t.Errorf("named %q", k)
+		}
+	})
+	if named != 2 || nameless != 1 {
+		t.Errorf("%d named, %d nameless", named, nameless)
+	}
+}

@@ -200,9 +200,10 @@ func (j *Journal) Open(m Mark, warn func(string)) *Entry {
 }
 
 // Walk calls f with the key of every record of a delegate and network ("" for
-// all), in no order. It reads them without locking; unreadable counts those
-// that could not be read, newer those of a newer version.
-func (j *Journal) Walk(delegate, network string, f func(Key)) (unreadable, newer int) {
+// all), in no order. It reads them without locking. Of those that can't be read or are of a
+// newer version it calls closed, with what their names say: the container is ""
+// where a name is too long to say it.
+func (j *Journal) Walk(delegate, network string, f, closed func(Key)) {
 	suffix := "@" + asName(network, 90) + "@" + asName(delegate, 90)
 	for _, container := range list(j.records(), math.MaxInt) {
 		dir := filepath.Join(j.records(), container)
@@ -212,17 +213,20 @@ func (j *Journal) Walk(delegate, network string, f func(Key)) (unreadable, newer
 			}
 			r, err := j.peek(filepath.Join(dir, file))
 			switch {
-			case errors.Is(err, errNewer):
-				newer++
 			case errors.Is(err, os.ErrNotExist):
 			case err != nil:
-				unreadable++
+				closed(named(container, file))
 			default:
 				f(r.Key)
 			}
 		}
 	}
-	return unreadable, newer
+}
+
+// named is the key that the names of a record's folder and file say.
+func named(container, file string) Key {
+	parts := append(strings.Split(file, "@"), "", "")
+	return Key{Container: fromName(container), IfName: fromName(parts[0]), Network: fromName(parts[1]), Delegate: fromName(parts[2])}
 }
 
 // Try locks the record of a key if it is there and nobody has it; nil if not.
