@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -37,6 +38,7 @@ var roles = map[string]func(){
 	"root":   becomeRoot,
 	"runner": runner,
 	"leave":  leaveGroup,
+	"large":  large,
 }
 
 // flood writes FLOOD bytes to descriptor TO and says on stderr how that went.
@@ -71,6 +73,18 @@ func becomeRoot() {
 		return
 	}
 	fmt.Println("root")
+	time.Sleep(time.Minute)
+}
+
+// large has so much memory that the kernel takes a while to end it. It ignores
+// SIGTERM.
+func large() {
+	signal.Ignore(syscall.SIGTERM)
+	memory, err := unix.Mmap(-1, 0, 1<<30, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
+	if err != nil {
+		os.Exit(3)
+	}
+	fmt.Println(os.Getpid(), len(memory))
 	time.Sleep(time.Minute)
 }
 
