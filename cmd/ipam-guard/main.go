@@ -23,7 +23,9 @@ const usage = `ipam-guard %s: a CNI plugin that stands in front of an IPAM plugi
 It takes the host lock first and starts the clock afterwards, tries a failed DEL
 again, and tells the runtime what the administrator's policy says.
 
-Runtimes run it; in a conflist it takes the place of the ipam object:
+Runtimes run it; in a conflist it takes the place of the ipam object, or of a
+whole plugin; or it is installed under an IPAM plugin's name, in a folder that
+comes earlier in CNI_PATH, and the conflist stays as it is:
 
   "ipam": {"type": "ipam-guard", "delegate": {the original ipam object}}
 
@@ -31,7 +33,7 @@ By hand, for a look at what it speaks:
 
   CNI_COMMAND=VERSION ipam-guard
 
-Settings: the netconf's ipam.guard object and %s.
+Settings: the "guard" object beside "delegate", and %s.
 `
 
 func main() { os.Exit(onLargeStack(len(os.Args))) }
@@ -59,7 +61,7 @@ func run() int {
 		return help()
 	}
 	return chain.Call{
-		Start: start, Env: os.Environ(),
+		Start: start, Name: os.Args[0], Env: os.Environ(),
 		Stdin: descriptor(0), Stdout: descriptor(1), Stderr: descriptor(2),
 		NodeFile: nodeFile, Parent: os.Getppid, Random: rand.Float64, Version: version, Self: os.Executable,
 	}.Run(new(untilSignal))

@@ -31,13 +31,23 @@ func (op *operation) runIfThere(ctx context.Context, verb string, h *held) resul
 	return op.run(ctx, verb, 1, h)
 }
 
-// run runs the delegate once, with its whole timeout, while h is held.
+// run runs the delegate once, with its whole timeout, while h is held. A DEL
+// that has to show that it did its work may take a run for each range.
 func (op *operation) run(ctx context.Context, verb string, n int, h *held) result {
+	if verb == "DEL" && op.confirmation() != nil {
+		return op.confirmed(ctx, n, h)
+	}
+	return op.once(ctx, verb, n, h, op.command(verb))
+}
+
+// once runs the delegate.
+func (op *operation) once(ctx context.Context, verb string, n int, h *held, cmd delegate.Cmd) result {
 	if ctx.Err() != nil {
 		return op.stopped(verb, n, context.Cause(ctx))
 	}
-	cmd := op.command(verb)
-	cmd.Timeout, cmd.Grace = op.conf.settings.Timeout.Of(verb), grace
+	if !op.plainly {
+		cmd.Timeout, cmd.Grace = op.conf.settings.Timeout.Of(verb), grace
+	}
 	if h.lock != nil {
 		if fd, ok := h.lock.FD(); ok {
 			cmd.Inherit = []uintptr{fd}
@@ -50,7 +60,7 @@ func (op *operation) run(ctx context.Context, verb string, n int, h *held) resul
 }
 
 func (op *operation) command(verb string) delegate.Cmd {
-	return delegate.Cmd{Path: op.binary, Env: op.environ(verb), Stdin: op.netconf, Stderr: op.Stderr}
+	return delegate.Cmd{Path: op.binary, Env: op.environ(verb), Stdin: op.netconf, Stderr: op.Stderr, SameGroup: op.plainly}
 }
 
 // refused is the outcome of an attempt that err keeps from being made.

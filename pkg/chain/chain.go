@@ -15,7 +15,6 @@ package chain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,8 +26,6 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
-	"github.com/ipam-guard/ipam-guard/pkg/delegate"
-	"github.com/ipam-guard/ipam-guard/pkg/hostlock"
 	"github.com/ipam-guard/ipam-guard/pkg/journal"
 	"github.com/ipam-guard/ipam-guard/pkg/telemetry"
 )
@@ -36,6 +33,7 @@ import (
 // Call is one invocation: all that the guard gets from its caller.
 type Call struct {
 	Start    time.Time // when the process began; deadlines count from here
+	Name     string    // the file that it was called as, os.Args[0]; "" for ipam-guard
 	Env      []string  // as os.Environ gives it
 	Stdin    io.Reader
 	Stdout   Output                 // the result or the error; nothing else is written here
@@ -72,6 +70,9 @@ type operation struct {
 	before     before         // what an ADD found
 	unrecorded error          // why there is no record
 	unreadable *Error         // why stdin is no use: a DEL goes by its record
+	plainly    bool           // run the delegate as if the guard weren't there
+	asked      *Confirm       // what the DEL that runs has to show
+	ends       time.Time      // when the caller's deadline is over, for a replay; zero: by the settings
 
 	line    telemetry.Line
 	printed bool
@@ -115,7 +116,7 @@ func (c Call) Run(ctx context.Context) (exit int) {
 // do finds out what is to be done, and does it.
 func (op *operation) do(ctx context.Context) answer {
 	if op.verb == "VERSION" {
-		return op.version()
+		return op.version(ctx)
 	}
 	if err := op.checkEnv(); err != nil {
 		op.conf.settings, _ = settingsFor("", op.NodeFile, nil) // where to log
@@ -127,7 +128,7 @@ func (op *operation) do(ctx context.Context) answer {
 		}
 		op.unreadable = err
 	}
-	if op.env(hostlock.MarkEnv) != "" || op.conf.settings.Mode == "bypass" {
+	if op.below() || op.conf.settings.Mode == "bypass" {
 		return op.passThrough(ctx)
 	}
 	switch op.verb {
@@ -149,9 +150,9 @@ func (op *operation) prepare() *Error {
 	if err != nil {
 		return newError(codeIO, fmt.Sprintf("the network configuration can't be read from stdin: %v", err), "")
 	}
-	conf, fatal := readNetconf(stdin, op.NodeFile)
+	conf, fatal := readNetconf(stdin, op.NodeFile, op.role())
 	op.conf = conf
-	op.line.Network, op.line.Delegate, op.line.Position = conf.name, conf.typ, "ipam"
+	op.line.Network, op.line.Delegate, op.line.Position = conf.name, conf.typ, string(conf.position)
 	op.journal = &journal.Journal{Dir: conf.settings.StateDir}
 	if fatal != nil {
 		return fatal
@@ -160,7 +161,7 @@ func (op *operation) prepare() *Error {
 		return err
 	}
 	op.netconf = conf.forDelegate()
-	op.binary, op.missing = delegate.Find(conf.typ, op.path)
+	op.binary, op.missing = op.find()
 	op.lockPath = op.chooseLock()
 	return nil
 }
@@ -192,18 +193,10 @@ func (op *operation) refuse() *Error {
 	for _, p := range op.conf.problems {
 		op.warn(p.String() + "; going on with what is built in")
 	}
-	op.warnUnused()
-	if op.verb == "DEL" || op.conf.settings.Mode == "bypass" {
+	if op.verb == "DEL" || op.conf.settings.Mode == "bypass" || op.conf.position == shadowPosition {
 		return nil
 	}
 	return op.conf.checkVersion(op.verb)
-}
-
-// warnUnused names the setting that is read but has no effect yet.
-func (op *operation) warnUnused() {
-	if op.conf.settings.Confirm != nil {
-		op.warn("confirm has no effect yet")
-	}
 }
 
 // refusal names the first problem, and the others in its details.
@@ -213,11 +206,6 @@ func refusal(problems []Problem) *Error {
 		more = append(more, p.String())
 	}
 	return newError(codeConfig, problems[0].String(), strings.Join(more, "; "))
-}
-
-func (op *operation) version() answer {
-	list, _ := json.Marshal(versions)
-	return answer{out: fmt.Appendf(nil, `{"cniVersion":%q,"supportedVersions":%s}`, latest, list)}
 }
 
 // warn notes something for the log that the caller need not be told.

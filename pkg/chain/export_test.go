@@ -22,7 +22,7 @@ func Keys() []string {
 // ForDelegate returns what the delegate would get on stdin, and the problems
 // found; nil if it can't be run at all.
 func ForDelegate(stdin []byte) ([]byte, []Problem) {
-	c, fatal := readNetconf(stdin, "")
+	c, fatal := readNetconf(stdin, "", role{name: ownName})
 	if fatal != nil {
 		return nil, c.problems
 	}

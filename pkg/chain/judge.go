@@ -23,11 +23,13 @@ type result struct {
 	started     bool   // it ran: an ADD may have allocated something
 	interrupted bool   // the guard was told to stop
 	alive       bool   // it could not be killed
+	exit        int    // its exit status
+	stderr      []byte // what it wrote there
 }
 
 // judge turns a run into an outcome.
 func (op *operation) judge(verb string, n int, run delegate.Run) result {
-	r := result{out: run.Stdout, started: run.End != delegate.NotStarted, interrupted: run.End == delegate.Interrupted, alive: run.Alive}
+	r := result{out: run.Stdout, started: run.End != delegate.NotStarted, interrupted: run.End == delegate.Interrupted, alive: run.Alive, exit: run.Exit, stderr: run.Stderr}
 	r.Outcome = policy.Outcome{Verb: verb, Delegate: op.conf.typ, Stderr: string(run.Stderr), Attempt: n}
 	r.Kind, r.err = op.kindOf(verb, run)
 	if r.err != nil {
@@ -51,16 +53,26 @@ func (op *operation) note(verb string, r result, run delegate.Run) {
 
 func (op *operation) kindOf(verb string, run delegate.Run) (policy.Kind, *Error) {
 	if run.End == delegate.Exited && run.Exit == 0 {
-		if verb != "ADD" {
-			return policy.OK, nil
-		}
-		err := checkResult(run, op.conf.version)
-		if err == nil {
-			return policy.OK, nil
-		}
-		return policy.Protocol, newError(codeInternal, fmt.Sprintf("%s: exit status 0, but %v", op.what(verb), err), "")
+		return op.kindOfSuccess(verb, run)
 	}
 	return op.kindOfFailure(verb, run)
+}
+
+// kindOfSuccess judges a run that ended with exit status 0.
+func (op *operation) kindOfSuccess(verb string, run delegate.Run) (policy.Kind, *Error) {
+	if op.asked != nil {
+		if why := op.asked.missing(run); why != "" {
+			return policy.Unconfirmed, newError(codeTryAgain, fmt.Sprintf("%s: exit status 0, but %s: its address may still be taken", op.what(verb), why), "")
+		}
+	}
+	if verb != "ADD" {
+		return policy.OK, nil
+	}
+	err := checkResult(run, op.conf.version, op.conf.position)
+	if err == nil {
+		return policy.OK, nil
+	}
+	return policy.Protocol, newError(codeInternal, fmt.Sprintf("%s: exit status 0, but %v", op.what(verb), err), "")
 }
 
 // what names a run of the delegate, for people.
@@ -116,8 +128,8 @@ func failed(what string, run delegate.Run) (policy.Kind, *Error) {
 }
 
 // checkResult says why a result can't be used: a main plugin needs one document
-// with at least one address.
-func checkResult(run delegate.Run, version string) error {
+// with at least one address. The result of a whole plugin may have none.
+func checkResult(run delegate.Run, version string, at position) error {
 	if run.Truncated {
 		return fmt.Errorf("more than %d bytes on stdout, which begins with %s", delegate.MaxResult, excerpt(run.Stdout))
 	}
@@ -135,7 +147,7 @@ func checkResult(run delegate.Run, version string) error {
 	if err != nil {
 		return fmt.Errorf("the result can't be used (%w): %s", err, excerpt(run.Stdout))
 	}
-	if n == 0 {
+	if n == 0 && at != pluginPosition {
 		return fmt.Errorf("the result has no address: %s", excerpt(run.Stdout))
 	}
 	return nil

@@ -257,9 +257,13 @@ func setLogSize(s *Settings, value json.RawMessage) error {
 }
 
 // setConfirm reads confirm strictly: a sign that is misspelt would confirm
-// everything or nothing.
+// everything or nothing. null asks for none.
 func setConfirm(s *Settings, value json.RawMessage) error {
-	want := errors.New("an object of line, ok, reject (RE2 expressions) and set (an object), line and ok present")
+	if string(value) == "null" {
+		s.Confirm = nil
+		return nil
+	}
+	want := errors.New("an object of line, ok, reject (RE2 expressions) and set (an object), line and ok present, or null")
 	o, err := conflist.Parse(value)
 	if err != nil || len(among(o, "", "", "line", "ok", "reject", "set")) > 0 {
 		return want

@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -153,12 +152,4 @@ func short(value []byte) string {
 		return string(value[:most]) + "..."
 	}
 	return string(value)
-}
-
-// Confirm says how a DEL that exits 0 shows that it did what it was asked to.
-type Confirm struct {
-	Line   string          `json:"line"`   // RE2: the last line of stderr that matches is the one that counts
-	OK     string          `json:"ok"`     // RE2: and has to match this
-	Reject string          `json:"reject"` // RE2: and no line may match this
-	Set    json.RawMessage `json:"set"`    // laid over the delegate's ipam object for that DEL
 }

@@ -97,6 +97,9 @@ func (op *operation) holder() hostlock.Holder {
 
 // fits is when less than need will be left of the deadline.
 func (op *operation) fits(need time.Duration) time.Time {
+	if !op.ends.IsZero() {
+		return op.ends.Add(-need)
+	}
 	return op.Start.Add(op.conf.settings.Deadline.Of(op.verb) - need)
 }
 

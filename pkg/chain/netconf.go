@@ -3,7 +3,6 @@ package chain
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,12 +14,13 @@ import (
 // reads of it.
 type netconf struct {
 	top      conflist.Object
-	ipam     conflist.Object
-	delegate conflist.Object
-	version  string // cniVersion, withoutCNIVersion where there is none
-	name     string // the network's
-	ownType  string // the name under which this netconf calls the guard
-	typ      string // the delegate's type
+	position position
+	outer    conflist.Object // the object that names the guard: ipam, or top; in a shadow none does
+	delegate conflist.Object // the delegate's own
+	version  string          // cniVersion, withoutCNIVersion where there is none
+	name     string          // the network's
+	ownType  string          // the name under which this netconf calls the guard
+	typ      string          // the delegate's type
 	settings Settings
 	problems []Problem
 }
@@ -28,8 +28,8 @@ type netconf struct {
 // readNetconf decodes stdin. The error is fatal: nothing can be run by such a
 // configuration. What is merely wrong is in problems, for the caller to refuse
 // or to go on with.
-func readNetconf(stdin []byte, nodeFile string) (*netconf, *Error) {
-	c := &netconf{version: withoutCNIVersion, settings: builtin()}
+func readNetconf(stdin []byte, nodeFile string, as role) (*netconf, *Error) {
+	c := &netconf{version: withoutCNIVersion, settings: builtin(), position: ipamPosition}
 	top, err := conflist.Parse(stdin)
 	if err != nil {
 		c.settings, c.problems = settingsFor("", nodeFile, nil)
@@ -38,8 +38,8 @@ func readNetconf(stdin []byte, nodeFile string) (*netconf, *Error) {
 	c.top = top
 	c.version = orDefault(c.text(top, "cniVersion", ""), withoutCNIVersion)
 	c.name = c.text(top, "name", "")
-	fatal := c.findDelegate()
-	settings, problems := settingsFor(c.typ, nodeFile, c.ipam.Value("guard"))
+	fatal := c.findDelegate(as)
+	settings, problems := settingsFor(c.typ, nodeFile, c.guard())
 	c.settings, c.problems = settings, append(c.problems, problems...)
 	if fatal != nil {
 		return c, fatal
@@ -49,30 +49,8 @@ func readNetconf(stdin []byte, nodeFile string) (*netconf, *Error) {
 	return c, nil
 }
 
-// findDelegate finds the delegate's object in `ipam`.
-func (c *netconf) findDelegate() *Error {
-	bad := func(key, value, want string) *Error {
-		p := Problem{Key: key, Value: value, Want: want, Origin: "netconf"}
-		return newError(codeConfig, p.String(), "")
-	}
-	var err error
-	if c.ipam, err = c.top.Object("ipam"); err != nil || c.ipam.Doc == nil {
-		return bad("ipam", short(c.top.Value("ipam")), `want {"type": "ipam-guard", "delegate": {the original ipam object}}`)
-	}
-	c.ownType = c.text(c.ipam, "type", "ipam")
-	m, ok := c.ipam.Find("delegate")
-	if !ok {
-		return bad("ipam.delegate", "", "missing, want the ipam object of the plugin that the guard stands in front of")
-	}
-	if c.delegate, err = c.ipam.Nested(m); err != nil {
-		return bad("ipam.delegate", short(c.ipam.Text(m.Value)), "the original ipam object")
-	}
-	c.typ = c.text(c.delegate, "type", "ipam.delegate")
-	if c.typ == "" || c.typ == "." || c.typ == ".." || strings.ContainsRune(c.typ, os.PathSeparator) {
-		return bad("ipam.delegate.type", short(c.delegate.Value("type")), "the name of an IPAM plugin's binary, without a path")
-	}
-	return nil
-}
+// guard is the netconf's own object of settings, nil without one.
+func (c *netconf) guard() []byte { return c.outer.Value("guard") }
 
 // text reads a string member; another type is a problem and reads as "".
 func (c *netconf) text(o conflist.Object, name, prefix string) string {
@@ -91,19 +69,23 @@ func (c *netconf) problem(key, value, want string) {
 	c.problems = append(c.problems, Problem{key, value, want, "netconf"})
 }
 
-// checkNames finds what is wrong with the names on the levels that we walk.
+// checkNames finds what is wrong with the names on the levels that we walk. A
+// shadow changes nothing, so it leaves them to the delegate.
 func (c *netconf) checkNames() {
+	if c.position == shadowPosition {
+		return
+	}
 	levels := []struct {
 		name string
 		o    conflist.Object
-	}{{"", c.top}, {"ipam", c.ipam}, {"ipam.delegate", c.delegate}}
+	}{{"", c.top}, {"ipam", c.outer}, {c.key("delegate"), c.delegate}}
 	for _, l := range levels {
-		if twice := l.o.Duplicate(); twice != "" {
+		if twice := l.o.Duplicate(); twice != "" && (l.name != "ipam" || c.position == ipamPosition) {
 			c.problem(join(l.name, twice), "", "occurs twice (in any letter case), keep one")
 		}
 	}
 	if c.typ == c.ownType {
-		c.problem("ipam.delegate.type", fmt.Sprintf("%q", c.typ), "the plugin that the guard stands in front of, not the guard itself")
+		c.problem(c.key("delegate.type"), fmt.Sprintf("%q", c.typ), "the plugin that the guard stands in front of, not the guard itself")
 	}
 	if !legalName(c.name) {
 		c.problem("name", fmt.Sprintf("%q", c.name), "a network name of letters, digits, '_', '.' and '-'")
@@ -113,11 +95,10 @@ func (c *netconf) checkNames() {
 // checkFolders keeps our folders out of host-local's: its GC removes every
 // regular file that isn't a reservation from <dataDir>/<network>.
 func (c *netconf) checkFolders() {
-	if c.typ != "host-local" {
+	store := c.hostLocalStore()
+	if store == "" {
 		return
 	}
-	dataDir, _ := conflist.String(c.delegate.Value("dataDir"))
-	store := resolve(filepath.Join(orDefault(dataDir, "/var/lib/cni/networks"), c.name))
 	base := builtin()
 	for _, f := range []struct {
 		key     string
@@ -131,6 +112,20 @@ func (c *netconf) checkFolders() {
 	}
 }
 
+// hostLocalStore is the folder of host-local's reservations, if it is the
+// delegate, or the delegate's IPAM plugin; "" if it is neither.
+func (c *netconf) hostLocalStore() string {
+	o := c.delegate
+	if c.position == pluginPosition {
+		o, _ = c.delegate.Object("ipam")
+	}
+	if typ, _ := conflist.String(o.Value("type")); typ != "host-local" {
+		return ""
+	}
+	dataDir, _ := conflist.String(o.Value("dataDir"))
+	return resolve(filepath.Join(orDefault(dataDir, "/var/lib/cni/networks"), c.name))
+}
+
 // resolve follows the symbolic links of that part of a path which is there.
 func resolve(path string) string {
 	for dir, rest := path, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
@@ -141,23 +136,6 @@ func resolve(path string) string {
 			return path
 		}
 	}
-}
-
-// forDelegate builds what the delegate gets on stdin: the value of `ipam`
-// becomes the delegate's object. Members of the outer `ipam` that are not ours
-// replace the delegate's in place or are appended, since some main plugins write
-// there (flannel its ranges, calico its pools). Every other byte stays.
-func (c *netconf) forDelegate() []byte {
-	var foreign []conflist.Member
-	for i, m := range c.ipam.Members {
-		last, _ := c.ipam.Find(m.Name)
-		ours := strings.EqualFold(m.Name, "type") || strings.EqualFold(m.Name, "delegate") || strings.EqualFold(m.Name, "guard")
-		if !ours && last == c.ipam.Members[i] {
-			foreign = append(foreign, m)
-		}
-	}
-	object := c.delegate.Overlay(c.ipam, foreign)
-	return conflist.Splice(c.top.Doc, 0, conflist.Edit{Span: c.ipam.Span, Text: object})
 }
 
 // sinceVersion is the version that brought a verb.

@@ -22,7 +22,7 @@ func (op *operation) locate() { op.journal.Node = journal.Here() }
 // facts are what a later release of this attachment needs to know.
 func (op *operation) facts() journal.Facts {
 	f := journal.Facts{
-		Netconf: op.netconf, Guard: op.conf.ipam.Value("guard"),
+		Netconf: op.netconf, Guard: op.conf.guard(),
 		Args: op.env("CNI_ARGS"), Path: op.path, Binary: op.binary,
 		Netns: op.journal.Place(op.netns),
 	}
@@ -64,7 +64,7 @@ func (op *operation) recordedDEL(r *journal.Record) {
 		op.findRecorded(r)
 	}
 	if same && len(op.conf.problems) > 0 { // what is bad is replaced by the record's
-		op.conf.settings, _ = settingsFor(r.Delegate, op.NodeFile, r.Guard, op.conf.ipam.Value("guard"))
+		op.conf.settings, _ = settingsFor(r.Delegate, op.NodeFile, r.Guard, op.conf.guard())
 		op.lockPath = op.chooseLock()
 	}
 }
@@ -90,11 +90,11 @@ func (op *operation) findRecorded(r *journal.Record) {
 	if op.binary, op.missing = delegate.Find(filepath.Base(r.Binary), filepath.Dir(r.Binary)); op.missing == nil && r.Binary != "" {
 		return
 	}
-	if op.binary, op.missing = delegate.Find(r.Delegate, r.Path); op.missing == nil {
+	if op.binary, op.missing = op.findBehind(r.Delegate, r.Path); op.missing == nil {
 		return
 	}
 	if self, err := op.Self(); err == nil {
-		op.binary, op.missing = delegate.Find(r.Delegate, filepath.Dir(self))
+		op.binary, op.missing = op.findBehind(r.Delegate, filepath.Dir(self))
 	}
 }
 

@@ -113,6 +113,7 @@ func (op *operation) releaseRecord(ctx context.Context, e *journal.Entry, h *hel
 		return ""
 	}
 	sub := op.forRecord(&e.Record)
+	sub.entry, sub.ends = e, op.fits(0)
 	if time.Since(op.Start)+sub.conf.settings.need("DEL") > op.conf.settings.Deadline.Of(op.verb) {
 		return "no time left"
 	}

@@ -46,6 +46,10 @@ func TestLayersMergeKeyByKey(t *testing.T) {
 	want.Policy.Backoff, want.Policy.OnError = time.Second, policy.Defer
 	want.Policy.Rules = []policy.Rule{{Name: "mine", Match: policy.Match{Kinds: []policy.Kind{policy.Lock}}, Then: policy.Defer}}
 	want.GC, want.StateDir = "off", "/y"
+	want.Confirm = &chain.Confirm{ // built in for whereabouts
+		Line: `\[debug\] IPManagement: `, OK: `, <nil>$`,
+		Reject: `IPAM error updating pool|Error performing UpdateOverlapping`, Set: []byte(`{"log_level": "debug"}`),
+	}
 	if d := cmp.Diff(want, s, cmpopts.IgnoreUnexported()); d != "" {
 		t.Error(d)
 	}

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipam-guard/ipam-guard/pkg/delegate"
-	"github.com/ipam-guard/ipam-guard/pkg/hostlock"
 	"github.com/ipam-guard/ipam-guard/pkg/policy"
 )
 
@@ -81,22 +81,21 @@ func writable(dir string) error {
 }
 
 // passThrough runs the delegate as if the guard weren't there: for mode bypass,
-// and below another guard. No lock, no clock, no policy; the delegate's own
-// exit status and error.
+// and below another guard. No lock, no clock, no policy; the delegate's own exit
+// status and error. Only a DEL that can't be confirmed is an error to the guard
+// above, which could not know.
 func (op *operation) passThrough(ctx context.Context) answer {
 	op.lockPath = "" // also if what was added has to be taken back
 	op.line.Verdict = "bypass"
-	if op.env(hostlock.MarkEnv) != "" {
+	if op.below() {
 		op.line.Verdict = "below"
 	}
-	run := delegate.Run{End: delegate.NotStarted, Err: op.missing}
-	if op.missing == nil {
-		cmd := op.command(op.verb)
-		cmd.SameGroup = true
-		run = cmd.Run(ctx)
+	if op.unreadable != nil {
+		return failure(op.unreadable)
 	}
-	r := op.judge(op.verb, 1, run)
-	if r.err == nil && op.env(hostlock.MarkEnv) == "" {
+	op.plainly = true
+	r := op.runIfThere(ctx, op.verb, &held{})
+	if r.err == nil && !op.below() {
 		op.dropRecord()
 	}
 	switch {
@@ -104,13 +103,30 @@ func (op *operation) passThrough(ctx context.Context) answer {
 		return answer{out: r.out}
 	case r.err == nil:
 		return answer{}
-	case r.Kind == policy.Error:
-		return answer{out: r.out, exit: run.Exit}
+	case r.Kind == policy.Error && r.out != nil:
+		return answer{out: r.out, exit: r.exit}
 	}
 	if op.verb == "DEL" {
 		r.err = reword(r.err) // our own words; the delegate's are its own
 	}
 	return failure(r.err)
+}
+
+// version says which versions the guard speaks. A shadow speaks those of what it
+// stands in front of.
+func (op *operation) version(ctx context.Context) answer {
+	if name := op.calledAs(); name != ownName {
+		if binary, err := op.findBehind(name, op.path); err == nil {
+			op.binary = binary
+			cmd := op.command("VERSION")
+			cmd.Stdin, cmd.Timeout = fmt.Appendf(nil, `{"cniVersion":%q}`, latest), builtin().Timeout.Check
+			if r := cmd.Run(ctx); r.End == delegate.Exited {
+				return answer{out: r.Stdout, exit: r.Exit}
+			}
+		}
+	}
+	list, _ := json.Marshal(versions)
+	return answer{out: fmt.Appendf(nil, `{"cniVersion":%q,"supportedVersions":%s}`, latest, list)}
 }
 
 // dropRecord ends the record of an attachment that bypass has attached anew or

@@ -44,11 +44,15 @@ func (e *MissingError) Error() string {
 func (e *MissingError) Unwrap() error { return e.Err }
 
 // Find gives the first regular file with that name in the folders of cniPath,
-// as libcni does it: symlinks followed, the mode not looked at. Files that are
-// the same (device and inode) as one of skip are passed over: the guard
-// installed under its delegate's name must not find itself. Every error is a
+// as libcni does it: symlinks followed, the mode not looked at. Every error is a
 // *MissingError.
-func Find(name, cniPath string, skip ...os.FileInfo) (string, error) {
+func Find(name, cniPath string) (string, error) {
+	return search(name, cniPath, filepath.SplitList(cniPath), nil)
+}
+
+// search gives the first regular file with that name in the folders that is not
+// to be passed over.
+func search(name, cniPath string, folders []string, pass func(string, os.FileInfo) bool) (string, error) {
 	missing := func(why error) (string, error) {
 		return "", &MissingError{Name: name, Path: cniPath, Err: why}
 	}
@@ -59,25 +63,16 @@ func Find(name, cniPath string, skip ...os.FileInfo) (string, error) {
 		return missing(errNoPath)
 	}
 	why := errNowhere
-	for _, folder := range filepath.SplitList(cniPath) {
+	for _, folder := range folders {
 		path := filepath.Join(folder, name)
 		info, err := os.Stat(path)
 		switch {
 		case err != nil || !info.Mode().IsRegular():
-		case isAny(info, skip):
+		case pass != nil && pass(path, info):
 			why = errOnlySelf
 		default:
 			return path, nil
 		}
 	}
 	return missing(why)
-}
-
-func isAny(info os.FileInfo, files []os.FileInfo) bool {
-	for _, file := range files {
-		if os.SameFile(info, file) {
-			return true
-		}
-	}
-	return false
 }

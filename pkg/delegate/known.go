@@ -14,10 +14,35 @@ func Settings(name string) string {
 		// Nothing is shared: the addresses stand in the configuration.
 		return `{"lock": {"scope": "none"}}`
 	case "whereabouts":
-		// Its ADD waits up to 2 minutes for its own cluster-wide lease.
-		return `{"timeout": {"add": "90s"}, "deadline": {"add": "180s"}}`
+		// Its ADD waits up to 2 minutes for its own cluster-wide lease. Its DEL throws
+		// errors away and exits 0 (whereabouts #119): what it logs tells. An error of the
+		// pool's update is overwritten by what follows, but has a line of its own.
+		return `{
+			"timeout": {"add": "90s"}, "deadline": {"add": "180s"},
+			"confirm": {
+				"line": "\\[debug\\] IPManagement: ", "ok": ", <nil>$",
+				"reject": "IPAM error updating pool|Error performing UpdateOverlapping",
+				"set": {"log_level": "debug"}
+			}
+		}`
 	}
 	return ""
+}
+
+// Ranges says how a delegate's object names the ranges that it allocates from,
+// where a DEL for all of them may leave some out without a word.
+type Ranges struct {
+	One   string // the key of a single range
+	Many  string // the key of a list of objects, each with a key One
+	Empty string // a DEL writes this to stderr when it finds nothing in a range, and looks at no further one
+}
+
+// RangesOf returns what is known about a delegate's ranges; nil: nothing.
+func RangesOf(name string) *Ranges {
+	if name == "whereabouts" {
+		return &Ranges{One: "range", Many: "ipRanges", Empty: "Failed to find allocation for container"}
+	}
+	return nil
 }
 
 // StillHolds reports whether an ADD failed because the attachment already has

@@ -80,18 +80,30 @@ func (h *head) add(data []byte) {
 	h.kept = append(h.kept, data...)
 }
 
-// tail keeps the end of a stream, and up to as much again before it moves
-// that to the front.
-type tail struct{ kept []byte }
+// tail keeps the end of a stream, limit bytes of it, and up to as much again
+// before it moves that to the front.
+type tail struct {
+	limit int
+	kept  []byte
+	cut   bool // more came than is kept
+}
 
 func (t *tail) add(data []byte) {
-	if len(t.kept)+len(data) > 2*maxStderr {
-		t.kept = t.kept[:copy(t.kept, t.last())]
+	if len(t.kept)+len(data) > 2*t.limit {
+		t.kept, t.cut = t.kept[:copy(t.kept, t.last())], true
 	}
 	t.kept = append(t.kept, data...)
 }
 
-func (t *tail) last() []byte { return t.kept[max(0, len(t.kept)-maxStderr):] }
+func (t *tail) last() []byte { return t.kept[max(0, len(t.kept)-t.limit):] }
+
+// PassOn writes what was held back of a delegate's stderr. A writer that fails,
+// or that blocks for longer than a moment, misses it.
+func PassOn(w io.Writer, text []byte) {
+	r := relay{w: w}
+	r.add(text)
+	r.flush()
+}
 
 // relay passes stderr on from a goroutine of its own, which lives only while
 // there is something to write: a writer that blocks, such as a pipe that

@@ -58,6 +58,9 @@ func (p *process) setup() {
 	}
 	p.wake.fd = -1
 	p.relay.w = p.cmd.Stderr
+	if p.stderr.limit = p.cmd.KeepStderr; p.stderr.limit <= 0 {
+		p.stderr.limit = maxStderr
+	}
 }
 
 func (p *process) openWake() error {
@@ -201,6 +204,7 @@ func (p *process) result(ended bool) Run {
 	p.relay.flush()
 	r.Stdout, r.Truncated = p.stdout.kept, p.stdout.more
 	r.Stderr = p.stderr.last()
+	r.StderrCut = p.stderr.cut || len(r.Stderr) < len(p.stderr.kept)
 	return r
 }
 

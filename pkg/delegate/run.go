@@ -52,6 +52,9 @@ type Cmd struct {
 	// for a guard below another guard, whose group ends as one.
 	SameGroup bool
 
+	// KeepStderr is how much of the end of stderr is kept, in bytes; 0: 64 KiB.
+	KeepStderr int
+
 	// Stderr is handed the delegate's stderr as it comes, from another
 	// goroutine. A writer that fails, or that still blocks shortly after the
 	// run has ended, changes nothing; one that falls far behind misses a part.
@@ -89,7 +92,8 @@ type Run struct {
 
 	Stdout    []byte // the first MaxResult bytes
 	Truncated bool   // there was more
-	Stderr    []byte // the last 64 KiB
+	Stderr    []byte // the last KeepStderr bytes
+	StderrCut bool   // there was more before
 	Took      time.Duration
 
 	// Err is why there is no process or no exit code: a *MissingError if the

@@ -76,6 +76,7 @@ func (h *hunter) kill(pid int, id fileID, holder *Holder) {
 	} else if errors.Is(err, unix.ESRCH) {
 		return
 	}
+	awaitEnviron(pid)
 	guard := orphanOf(pid, holder)
 	if guard == "" || pidns(pid) != h.self.pidns || !holds(pid, id) {
 		return

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -134,6 +135,18 @@ func above(pid int) (guard int, start uint64, ok bool) {
 		}
 	}
 	return 0, 0, false
+}
+
+// awaitEnviron waits a moment for a process's environment: in the middle of an execve it is empty, and a marked
+// process would look like an unmarked one.
+func awaitEnviron(pid int) {
+	for range 10 {
+		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		if err != nil || len(env) > 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // holds says whether a process holds the flock on that file: it has the file open, and the kernel lists the lock with

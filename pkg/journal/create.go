@@ -29,16 +29,18 @@ func (j *Journal) create(path string, r Record) (*Entry, error) {
 
 // temporary opens a file without a name in a folder, which it makes.
 func (j *Journal) temporary(dir string) (handle, error) {
+	var f handle
+	var err error
 	for range 100 { // the last record of a container takes its folder along
 		if err := makeFolder(dir); err != nil {
 			return -1, err
 		}
-		f, err := openFile(dir, unix.O_TMPFILE)
-		if err != unix.ENOENT {
+		f, err = openFile(dir, unix.O_TMPFILE)
+		if err != unix.ENOENT && err != unix.EPERM { // EPERM: ext4, in a folder that is just removed
 			return f, err
 		}
 	}
-	return -1, &os.PathError{Op: "create in", Path: dir, Err: unix.EBUSY}
+	return -1, &os.PathError{Op: "create in", Path: dir, Err: err}
 }
 
 func makeFolder(dir string) error {
@@ -62,9 +64,25 @@ func (e *Entry) publish(line []byte) error {
 	if err := e.j.putMark(e.Delegate, e.Mark, e.path); err != nil {
 		return err
 	}
-	if err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(int(e.file)), unix.AT_FDCWD, e.path, unix.AT_SYMLINK_FOLLOW); err != nil {
+	if err := e.link(); err != nil {
 		e.j.dropMark(e.Delegate, e.Mark)
 		return &os.PathError{Op: "create", Path: e.path, Err: err}
 	}
 	return nil
+}
+
+// link gives the file its name. Its folder may have gone meanwhile, with the last
+// record that was in it.
+func (e *Entry) link() error {
+	var err error
+	for range 100 {
+		err = unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(int(e.file)), unix.AT_FDCWD, e.path, unix.AT_SYMLINK_FOLLOW)
+		if err != unix.ENOENT {
+			return err
+		}
+		if made := makeFolder(filepath.Dir(e.path)); made != nil {
+			return made
+		}
+	}
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -153,6 +154,34 @@ func TestOneAtATime(t *testing.T) {
 			t.Fatalf("removed %v, made anew %v, %v", remove, next.made, next.err)
 		}
 		first = next.e
+	}
+}
+
+// The last record of a container takes its folder along, at any moment of the
+// making of another one.
+func TestFolderGoesAndComes(t *testing.T) {
+	j := open(t)
+	var wg sync.WaitGroup
+	for _, ifname := range []string{"eth0", "net1", "net2"} {
+		wg.Go(func() {
+			k := key("c1")
+			k.IfName = ifname
+			for range 1000 {
+				e, _, err := j.Take(t.Context(), time.Time{}, k, adding(), nil)
+				if err == nil {
+					err = e.Remove()
+					e.Close()
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := files(t, j); len(got) != 0 {
+		t.Errorf("left over: %v", got)
 	}
 }
 

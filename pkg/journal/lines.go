@@ -69,6 +69,18 @@ func (l *line) raw(name string, value []byte) {
 	}
 }
 
+func (l *line) list(name string, values []string) {
+	l.name(name)
+	l.text = append(l.text, '[')
+	for i, v := range values {
+		if i > 0 {
+			l.text = append(l.text, ',')
+		}
+		l.text = conflist.AppendString(l.text, v)
+	}
+	l.text = append(l.text, ']')
+}
+
 func (l *line) end() []byte { return append(l.text, '}') }
 
 func (l *line) key(k *Key) {
@@ -119,6 +131,9 @@ func (r *Record) whole() []byte {
 		l.bytes("result", r.Result)
 	}
 	l.status(&r.Status)
+	if len(r.Confirmed) > 0 {
+		l.list("confirmed", r.Confirmed)
+	}
 	return l.end()
 }
 
@@ -133,6 +148,9 @@ func (r *Record) difference(next *Record) []byte {
 		l.bytes("result", next.Result)
 	}
 	l.status(&next.Status)
+	if len(r.Confirmed)+len(next.Confirmed) > 0 {
+		l.list("confirmed", next.Confirmed)
+	}
 	return l.end()
 }
 
@@ -212,6 +230,8 @@ func (s *Status) member(name string, value []byte) (err error) {
 		err = number(value, &s.GoneSince)
 	case "mark":
 		err = text(value, &s.Mark)
+	case "confirmed":
+		err = texts(value, &s.Confirmed)
 	}
 	return err
 }
@@ -257,6 +277,22 @@ func number[T int | int64 | uint64](value []byte, into *T) error {
 		return fmt.Errorf("%.40s is no number that fits", value)
 	}
 	*into = T(n)
+	return nil
+}
+
+func texts(value []byte, into *[]string) error {
+	elements, ok := conflist.Elements(value, conflist.Span{End: len(value)})
+	if !ok {
+		return fmt.Errorf("%.40s is no list", value)
+	}
+	*into = nil
+	for _, e := range elements {
+		var s string
+		if err := text(value[e.Start:e.End], &s); err != nil {
+			return err
+		}
+		*into = append(*into, s)
+	}
 	return nil
 }
 

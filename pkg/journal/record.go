@@ -78,14 +78,15 @@ type Facts struct {
 type Status struct {
 	State     State
 	Owed      Owed
-	Started   bool   // the delegate's ADD was started
-	Gone      bool   // the runtime said that the netns is gone
-	Tries     int    // failed releases
-	LastError string // of the last one
-	Boot      string // boot id of the times
-	Due       int64  // when to release it next
-	GoneSince int64  // since when its netns was seen to be gone; 0: it wasn't
-	Mark      string // its name in the queue
+	Started   bool     // the delegate's ADD was started
+	Gone      bool     // the runtime said that the netns is gone
+	Tries     int      // failed releases
+	LastError string   // of the last one
+	Boot      string   // boot id of the times
+	Due       int64    // when to release it next
+	GoneSince int64    // since when its netns was seen to be gone; 0: it wasn't
+	Mark      string   // its name in the queue
+	Confirmed []string // the delegate's ranges that are released already
 }
 
 // errNewer: a newer guard wrote the record. What it means is not ours to guess.
