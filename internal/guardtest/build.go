@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -66,18 +67,21 @@ func (m M) Run() int {
 }
 
 // Build compiles a package, named by its import path, the way it is shipped,
-// once per test process, and returns the binary's path.
-func Build(t testing.TB, pkg string) string {
+// once per test process, and returns the binary's path. More flags for the linker
+// make another binary of it.
+func Build(t testing.TB, pkg string, ldflags ...string) string {
 	t.Helper()
 	binaries.Lock()
 	if binaries.dir == "" {
 		binaries.Unlock()
 		t.Fatal("this test package needs func TestMain(m *testing.M) { guardtest.Main(m) }")
 	}
-	build, ok := binaries.built[pkg]
+	key := strings.Join(append([]string{pkg}, ldflags...), " ")
+	build, ok := binaries.built[key]
 	if !ok {
-		build = sync.OnceValues(func() (string, error) { return compile(binaries.dir, pkg) })
-		binaries.built[pkg] = build
+		dir := filepath.Join(binaries.dir, strconv.Itoa(len(binaries.built)))
+		build = sync.OnceValues(func() (string, error) { return compile(dir, pkg, ldflags) })
+		binaries.built[key] = build
 	}
 	binaries.Unlock()
 	path, err := build()
@@ -87,10 +91,10 @@ func Build(t testing.TB, pkg string) string {
 	return path
 }
 
-func compile(dir, pkg string) (string, error) {
+func compile(dir, pkg string, ldflags []string) (string, error) {
 	out := filepath.Join(dir, filepath.Base(pkg))
 	if _, err := goTool("build", "-buildvcs=false", "-o", out,
-		"-ldflags", "-s -w -X main.nodeFile=/proc/self/cwd/"+nodeFile, pkg); err != nil {
+		"-ldflags", strings.Join(append(ldflags, "-s -w -X main.nodeFile=/proc/self/cwd/"+nodeFile), " "), pkg); err != nil {
 		return "", err
 	}
 	return out, dependOn(pkg)

@@ -44,7 +44,7 @@ func (c *Confirm) missing(run delegate.Run) string {
 	for text := range bytes.Lines(run.Stderr) {
 		text = bytes.TrimRight(text, "\r\n")
 		if c.Reject != "" && regexp.MustCompile(c.Reject).Match(text) {
-			return fmt.Sprintf("its stderr has %s, which says that it failed", excerpt(text))
+			return fmt.Sprintf("its stderr has %s, by which it did not do all of its work", excerpt(text))
 		}
 		if line.Match(text) {
 			last = text
@@ -60,9 +60,9 @@ func (c *Confirm) missing(run delegate.Run) string {
 }
 
 // confirmed runs a DEL that has to show that it did its work. One for several
-// ranges may stop at the first that has nothing for this container: is it not
-// confirmed, each range gets a run of its own. All of that is one attempt; which
-// ranges are done is noted in the record.
+// ranges may stop at the first that has nothing for this container, also because
+// an earlier DEL got that far: is it not confirmed, each range gets a run of its
+// own. All of that is one attempt; which ranges are done is noted in the record.
 func (op *operation) confirmed(ctx context.Context, n int, h *held) result {
 	c, ranges := *op.confirmation(), op.ranges()
 	if len(ranges) < 2 {
@@ -70,7 +70,7 @@ func (op *operation) confirmed(ctx context.Context, n int, h *held) result {
 	}
 	if op.entry == nil || len(op.entry.Confirmed) == 0 {
 		all := c
-		all.Reject = either(c.Reject, regexp.QuoteMeta(delegate.RangesOf(op.conf.typ).Empty))
+		all.Reject = either(c.Reject, delegate.RangesOf(op.conf.typ).Stops)
 		if r := op.confirmedOnce(ctx, n, h, all, op.netconf); r.Kind != policy.Unconfirmed {
 			return r
 		}

@@ -25,12 +25,13 @@ func FindBehind(name, cniPath, self string, later bool) (string, error) {
 // own is this program's file, also after another was renamed over it.
 const own = "/proc/self/exe"
 
-// split parts the folders of cniPath at the one that self was called from. Is
-// it none of them, all come after it.
+// split parts the folders of cniPath at the last one that is where self was
+// called from: who always goes on from there comes to an end, also in a list with
+// folders that occur twice. Is it none of them, all come after it.
 func split(cniPath, name, self string) (before, after []string) {
 	folders := filepath.SplitList(cniPath)
-	for i, folder := range folders {
-		if filepath.Join(folder, name) == filepath.Clean(self) {
+	for i := len(folders) - 1; i >= 0; i-- {
+		if filepath.Join(folders[i], name) == filepath.Clean(self) {
 			return folders[:i], append([]string(nil), folders[i+1:]...)
 		}
 	}

@@ -16,12 +16,14 @@ func Settings(name string) string {
 	case "whereabouts":
 		// Its ADD waits up to 2 minutes for its own cluster-wide lease. Its DEL throws
 		// errors away and exits 0 (whereabouts #119): what it logs tells. An error of the
-		// pool's update is overwritten by what follows, but has a line of its own.
+		// pool's update is overwritten by what follows, but has a line of its own. That
+		// an earlier DEL has taken the reservation already is no failure.
 		return `{
 			"timeout": {"add": "90s"}, "deadline": {"add": "180s"},
 			"confirm": {
-				"line": "\\[debug\\] IPManagement: ", "ok": ", <nil>$",
-				"reject": "IPAM error updating pool|Error performing UpdateOverlapping",
+				"line": "\\[debug\\] IPManagement: ",
+				"ok": ", (<nil>|overlappingrangeipreservations\\.whereabouts\\.cni\\.cncf\\.io \"[^\"<]+\" not found)$",
+				"reject": "IPAM error updating pool",
 				"set": {"log_level": "debug"}
 			}
 		}`
@@ -34,13 +36,13 @@ func Settings(name string) string {
 type Ranges struct {
 	One   string // the key of a single range
 	Many  string // the key of a list of objects, each with a key One
-	Empty string // a DEL writes this to stderr when it finds nothing in a range, and looks at no further one
+	Stops string // RE2: after writing this to stderr a DEL looks at no further range
 }
 
 // RangesOf returns what is known about a delegate's ranges; nil: nothing.
 func RangesOf(name string) *Ranges {
 	if name == "whereabouts" {
-		return &Ranges{One: "range", Many: "ipRanges", Empty: "Failed to find allocation for container"}
+		return &Ranges{One: "range", Many: "ipRanges", Stops: "Failed to find allocation for container|Error performing UpdateOverlapping"}
 	}
 	return nil
 }
