@@ -43,8 +43,9 @@ test: ## all tests that need no root, with the race detector, in random order
 	CGO_ENABLED=1 go test -race -shuffle=on $(UNIT)
 
 .PHONY: integration
-integration: build plugins ## tests with bridge and network namespaces; needs root
-	CGO_ENABLED=1 go test -race -shuffle=on -tags=integration ./integration
+integration: build plugins ## tests with bridge and network namespaces, a short make crash; needs root
+	CGO_ENABLED=1 go test -race -shuffle=on -tags=integration ./integration ./integration/crash
+	go test -shuffle=on -tags=integration ./integration/model
 
 .PHONY: crash
 crash: ## SIGKILL of the plugin at every system call of its files, locks and processes; 500 random sequences against a model

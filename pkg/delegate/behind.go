@@ -61,7 +61,7 @@ func sameContent(path string, info, program os.FileInfo) bool {
 			return false
 		}
 		if errA != nil || errB != nil {
-			return errA == errB
+			return errA != nil && errB != nil // the sizes are the same: both have come to the end
 		}
 	}
 }

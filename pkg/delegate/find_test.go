@@ -64,6 +64,63 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// Behind a program of that name: never itself, by another name or path, nor a
+// copy; later folders first, and below another guard only those.
+func TestFindBehind(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	dir := func(name string) string { return filepath.Join(root, name) }
+	write(t, dir("before/p"), "another version")
+	write(t, dir("copy/p"), string(text))
+	write(t, dir("real/p"), "real")
+	write(t, dir("own/other"), "")
+	for _, link := range []string{"own/p", "twin/p"} {
+		_ = os.Mkdir(filepath.Dir(dir(link)), 0o755)
+		if err := os.Symlink(self, dir(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		path  []string
+		self  string
+		later bool
+		want  string
+	}{
+		{[]string{"own", "real"}, "own/p", false, "real/p"},
+		{[]string{"own", "twin", "copy", "real"}, "own/p", true, "real/p"},
+		{[]string{"before", "own", "real"}, "own/p", false, "real/p"},
+		{[]string{"before", "own"}, "own/p", false, "before/p"},
+		{[]string{"before", "own"}, "own/p", true, ""},
+		{[]string{"own", "before", "own", "real"}, "own/p", true, "real/p"},
+		{[]string{"own", "real"}, "elsewhere/p", true, "real/p"},
+		{[]string{"own"}, "own/p", false, ""},
+		{nil, "own/p", false, ""},
+	} {
+		var folders []string
+		for _, f := range tt.path {
+			folders = append(folders, dir(f)+"/")
+		}
+		got, err := delegate.FindBehind("p", strings.Join(folders, ":"), dir(tt.self), tt.later)
+		want := tt.want
+		if want != "" {
+			want = dir(want)
+		}
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("FindBehind(%v, %s, %v) = %q, %v; want %q", tt.path, tt.self, tt.later, got, err, want)
+		}
+		if want == "" {
+			wantMissing(t, err, "p")
+		}
+	}
+}
+
 // What the kernel won't execute is missing too.
 func TestRunMissing(t *testing.T) {
 	folder := t.TempDir()
