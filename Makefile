@@ -26,8 +26,9 @@ help: ## list the targets
 
 .PHONY: build
 build: LDFLAGS += -X main.version=$(VERSION)
-build: ## the plugin, static: bin/ipam-guard
+build: ## the plugin and the administrator's tool, static: bin/ipam-guard, bin/ipam-guardctl
 	$(STATIC) -o bin/ipam-guard ./cmd/ipam-guard
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ipam-guardctl ./cmd/ipam-guardctl
 
 .PHONY: plugins
 plugins: ## the real bridge and host-local from the module: bin/cni/

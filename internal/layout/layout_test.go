@@ -17,6 +17,11 @@ const (
 func allowed() []layout.Edge {
 	return []layout.Edge{
 		{From: "cmd/ipam-guard", To: "pkg/chain"},
+		{From: "cmd/ipam-guardctl", To: "internal/atomicfile"},
+		{From: "cmd/ipam-guardctl", To: "pkg/chain"},
+		{From: "cmd/ipam-guardctl", To: "pkg/conflist"},
+		{From: "cmd/ipam-guardctl", To: "pkg/delegate"},
+		{From: "cmd/ipam-guardctl", To: "pkg/policy"},
 		{From: "pkg/chain", To: "pkg/conflist"},
 		{From: "pkg/chain", To: "pkg/delegate"},
 		{From: "pkg/chain", To: "pkg/hostlock"},
