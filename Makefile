@@ -16,6 +16,7 @@ UNIT     = $$(go list ./... | grep -v '/integration\(/\|$$\)')
 
 FUZZTIME  ?= 30s
 PAIRS     ?= 200
+BUILDTIME ?= 30m
 BENCHARGS ?=
 
 .DEFAULT_GOAL := build
@@ -48,6 +49,15 @@ integration: build plugins ## tests with bridge and network namespaces, a short 
 	CGO_ENABLED=1 go test -race -shuffle=on -tags=integration ./integration ./integration/crash
 	go test -shuffle=on -tags=integration ./integration/model
 
+.PHONY: integration-kubernetes
+integration-kubernetes: ## whereabouts bare and guarded on a real Kubernetes API; writes docs/results-whereabouts.md
+	go test -race -shuffle=on ./integration/kubernetes/internal/...
+	cd integration/kubernetes && IPAM_GUARD_TESTS_RESULTS=$(CURDIR)/docs/results-whereabouts.md go test -tags=kubernetes -count=1 -timeout 180m
+
+.PHONY: integration-kubernetes-short
+integration-kubernetes-short: ## three faults and a storm of 10; says so if its programs can't be had within BUILDTIME (30m)
+	cd integration/kubernetes && IPAM_GUARD_TESTS_BUILD_TIME=$(BUILDTIME) go test -short -tags=kubernetes -count=1 -timeout 60m
+
 .PHONY: crash
 crash: ## SIGKILL of the plugin at every system call of its files, locks and processes; 500 random sequences against a model
 	go test -tags=crash ./integration/crash/... -timeout 60m -v
@@ -57,7 +67,7 @@ crash: ## SIGKILL of the plugin at every system call of its files, locks and pro
 lint: bin/golangci-lint ## gofmt, go vet, and the linters of .golangci.yml
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt these:"; echo "$$unformatted"; exit 1; fi
-	go vet -tags=integration ./...
+	go vet -tags=integration,kubernetes ./...
 	bin/golangci-lint run ./...
 
 # Its module is its own, so that what the linters need never meets what the plugin needs. The first build takes minutes.

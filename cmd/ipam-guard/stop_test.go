@@ -43,7 +43,7 @@ if [ "$CNI_COMMAND" = ADD ]; then
 	echo $! >child.new && mv child.new child
 	wait
 fi
-alive() { kill -0 "$(cat child)" && ! grep -q '^State:.Z' "/proc/$(cat child)/status"; }
+alive() { grep -q '^State:.[RSD]' "/proc/$(cat child)/status" 2>/dev/null; }
 for i in 1 2 3 4 5 6 7 8 9 10; do
 	alive && sleep 0.1
 done

@@ -52,9 +52,9 @@ func (c *Confirm) missing(run delegate.Run) string {
 	}
 	switch {
 	case last == nil:
-		return fmt.Sprintf("no line of its stderr matches confirm.line %q", c.Line)
+		return "no line of its stderr matches confirm.line"
 	case !ok.Match(last):
-		return fmt.Sprintf("its stderr ends with %s, which does not match confirm.ok %q", excerpt(last), c.OK)
+		return fmt.Sprintf("its stderr ends with %s, which does not match confirm.ok", excerpt(last))
 	}
 	return ""
 }

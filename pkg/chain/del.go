@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/ipam-guard/ipam-guard/pkg/conflist"
 	"github.com/ipam-guard/ipam-guard/pkg/journal"
 	"github.com/ipam-guard/ipam-guard/pkg/policy"
 )
@@ -45,6 +46,9 @@ func (op *operation) owe(ctx context.Context) *Error {
 		if other, ok := op.journal.Other(k); ok {
 			_, busy, err = op.take(ctx, other, nil)
 		}
+		if op.entry != nil && !op.standsFor(&op.entry.Record) {
+			op.leave()
+		}
 	}
 	if busy != nil {
 		return busy
@@ -62,6 +66,20 @@ func (op *operation) owe(ctx context.Context) *Error {
 		op.warn(fmt.Sprintf("DEL of %s: it can't be recorded: %v; going on without", op.attachment(), err))
 	}
 	return nil
+}
+
+// standsFor says whether the record of another key is that of this DEL, under
+// the name that its network or delegate had. Another plugin of the same list has
+// a record of its own, and what is in it may live.
+func (op *operation) standsFor(r *journal.Record) bool {
+	was, is := ipamType(r.Netconf), ipamType(op.netconf)
+	switch {
+	case op.unreadable != nil || r.Delegate == op.conf.typ:
+		return true
+	case op.conf.position == pluginPosition: // not for that of its IPAM plugin alone
+		return was != "" && is != "" && was != r.Delegate
+	}
+	return was == r.Delegate || was == op.conf.typ || was == op.conf.ownType
 }
 
 // noteDEL writes the intent.
@@ -117,6 +135,9 @@ func (op *operation) answerDel(ctx context.Context, r result, v policy.Verdict, 
 	switch v.Then {
 	case policy.Succeed:
 		op.forget()
+		if op.conf.position == pluginPosition { // its IPAM plugin may have one of when the guard stood there
+			op.drop(ipamType(op.netconf))
+		}
 		op.leave()
 		op.replayDue(ctx)
 		return answer{}
@@ -142,4 +163,18 @@ func (op *operation) explain(r result, v policy.Verdict, n int) *Error {
 	}
 	e.Details = joined(e.Details, note)
 	return &e
+}
+
+// ipamType is the type of a netconf's IPAM plugin, "" without one.
+func ipamType(netconf []byte) string {
+	top, err := conflist.Parse(netconf)
+	if err != nil {
+		return ""
+	}
+	ipam, err := top.Object("ipam")
+	if err != nil {
+		return ""
+	}
+	typ, _ := conflist.String(ipam.Value("type"))
+	return typ
 }

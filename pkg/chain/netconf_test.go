@@ -30,6 +30,18 @@ func TestForDelegate(t *testing.T) {
 			`{"Name":"n","IPAM":{"type":"host-local"}}`,
 		},
 	}
+	tests = append(tests, []struct{ name, stdin, want string }{
+		{
+			"plugin: a type longer than the guard's, at the very end",
+			`{"name":"n","delegate":{"type":"ovn-k8s-cni-overlay"},"type":"ipam-guard"}`,
+			`{"name":"n","type":"ovn-k8s-cni-overlay"}`,
+		},
+		{
+			"plugin: flannel's own delegate, and what is on both levels",
+			`{"name":"n","type":"ipam-guard","guard":{},"mtu":1,"delegate":{"delegate":{"a":1},"type":"flannel","mtu":2,"guard":3},"runtimeConfig":{}}`,
+			`{"name":"n","type":"flannel","mtu":1,"delegate":{"a":1},"guard":3,"runtimeConfig":{}}`,
+		},
+	}...)
 	for _, tt := range tests {
 		got, problems := chain.ForDelegate([]byte(tt.stdin))
 		if string(got) != tt.want || len(problems) > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ipam-guard/ipam-guard/pkg/conflist"
@@ -167,7 +168,7 @@ func (c *netconf) forPlugin() []byte {
 	outer := c.top.Rewrite(func(m conflist.Member) ([]byte, bool) {
 		switch {
 		case is(m, "type"):
-			return append(c.top.Text(conflist.Span{Start: m.Key.Start, End: m.Value.Start}), c.delegate.Value("type")...), true
+			return slices.Concat(c.top.Text(conflist.Span{Start: m.Key.Start, End: m.Value.Start}), c.delegate.Value("type")), true
 		case is(m, "delegate"):
 			return inner, len(inner) > 0
 		}

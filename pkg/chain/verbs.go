@@ -95,8 +95,8 @@ func (op *operation) passThrough(ctx context.Context) answer {
 	}
 	op.plainly = true
 	r := op.runIfThere(ctx, op.verb, &held{})
-	if r.err == nil && !op.below() {
-		op.dropRecord()
+	if r.err == nil && (op.verb == "DEL" || op.verb == "ADD" && !op.below()) {
+		op.drop(op.conf.typ)
 	}
 	switch {
 	case r.err == nil && op.verb == "ADD":
@@ -129,13 +129,12 @@ func (op *operation) version(ctx context.Context) answer {
 	return answer{out: fmt.Appendf(nil, `{"cniVersion":%q,"supportedVersions":%s}`, latest, list)}
 }
 
-// dropRecord ends the record of an attachment that bypass has attached anew or
-// released: it doesn't tell what is so any more.
-func (op *operation) dropRecord() {
-	if op.verb != "ADD" && op.verb != "DEL" {
-		return
-	}
-	if e := op.journal.Try(op.key()); e != nil {
+// drop ends the record that this attachment has with a delegate, and that doesn't
+// tell what is so any more: bypass has attached it anew, or it was released.
+func (op *operation) drop(delegateType string) {
+	k := op.key()
+	k.Delegate = delegateType
+	if e := op.journal.Try(k); e != nil {
 		_ = e.Remove()
 		e.Close()
 	}
