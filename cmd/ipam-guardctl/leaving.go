@@ -60,26 +60,40 @@ func cachedResults(dirs []string) ([]cached, error) {
 // file, and by what configurations say.
 func stateDirs(nodeFile string, more []string, confs ...conflist.Conf) []string {
 	dirs := slices.Clone(more)
-	add := func(delegateType string, guard []byte) {
-		s := chain.ViewOf(delegateType, nodeFile, guard).Settings
-		if !slices.Contains(dirs, s.StateDir) {
-			dirs = append(dirs, s.StateDir)
+	for _, s := range settingsIn(nodeFile, confs...) {
+		dirs = append(dirs, s.StateDir)
+	}
+	return once(dirs)
+}
+
+// once leaves out what came before.
+func once(texts []string) []string {
+	var out []string
+	for _, text := range texts {
+		if !slices.Contains(out, text) {
+			out = append(out, text)
 		}
 	}
-	add("", nil)
+	return out
+}
+
+// settingsIn are those that calls on this node may go by: of the node's file, and
+// of configurations.
+func settingsIn(nodeFile string, confs ...conflist.Conf) []chain.Settings {
+	all := []chain.Settings{chain.ViewOf("", nodeFile, nil).Settings}
 	for _, name := range delegatesOf(nodeFile) {
-		add(name, nil)
+		all = append(all, chain.ViewOf(name, nodeFile, nil).Settings)
 	}
 	for _, c := range confs {
 		for _, p := range c.Plugins {
 			for _, part := range []conflist.Part{p.Part, p.IPAM} {
 				if part.Guarded() {
-					add(part.Type, part.Guard.Value("guard"))
+					all = append(all, chain.ViewOf(part.Type, nodeFile, part.Guard.Value("guard")).Settings)
 				}
 			}
 		}
 	}
-	return dirs
+	return all
 }
 
 // delegatesOf are those that the node's file has an entry for.

@@ -36,7 +36,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("FAKEIPAM_DIR", n.path("fake"))
 			return n.make(ctl, guard, fake)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "cni": callPlugin},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "cni": callPlugin, "schema": schema},
 	})
 }
 

@@ -98,7 +98,7 @@ func TestAdmin(t *testing.T) {
 	}
 
 	// Given up: no DEL.
-	if err := a.Forget(key("three")); err != nil || n.leases(t) != 1 || len(a.Records()) != 0 {
+	if err := a.Forget(t.Context(), key("three")); err != nil || n.leases(t) != 1 || len(a.Records()) != 0 {
 		t.Errorf("forgotten: %v, %d leases, %d records", err, n.leases(t), len(a.Records()))
 	}
 }

@@ -71,6 +71,7 @@ func usagef(format string, args ...any) error {
 type tool struct {
 	streams
 	output string
+	done   <-chan struct{} // closed when the person interrupts
 }
 
 const exitStatuses = `
@@ -81,7 +82,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 findings, 4 would change somethi
 func run(s streams, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRoot(&tool{streams: s})
+	root := newRoot(&tool{streams: s, done: ctx.Done()})
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -129,6 +130,8 @@ away again. What changes something has a --dry-run.
 	}
 	root.AddCommand(planCommand(t), wrapCommand(t), unwrapCommand(t), installCommand(t), uninstallCommand(t),
 		validateCommand(t), explainCommand(t), versionCommand(t))
+	root.AddCommand(statusCommand(t), pendingCommand(t), replayCommand(t), forgetCommand(t), doctorCommand(t))
+	root.AddCommand(auditCommand(t), gcCommand(t))
 	strictArgs(root)
 	return root
 }

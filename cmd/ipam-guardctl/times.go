@@ -26,13 +26,14 @@ func timesOf(s *chain.Settings) []times {
 
 // limits are what runtimes allow for all networks of a pod.
 var limits = []struct {
-	verb  string
-	limit time.Duration
-	whose string
+	runtime string // "": whichever
+	verb    string
+	limit   time.Duration
+	whose   string
 }{
-	{"DEL", time.Minute, "CRI-O stops all DELs of a pod after 1m0s, and sends none again"},
-	{"DEL", 2 * time.Minute, "kubelet gives up on stopping a pod after 2m0s, and tries again"},
-	{"ADD", 4 * time.Minute, "kubelet gives up on starting a pod after 4m0s"},
+	{crio, "DEL", time.Minute, "CRI-O stops all DELs of a pod after 1m0s, and sends none again"},
+	{"", "DEL", 2 * time.Minute, "kubelet gives up on stopping a pod after 2m0s, and tries again"},
+	{"", "ADD", 4 * time.Minute, "kubelet gives up on starting a pod after 4m0s"},
 }
 
 // lookAtTimes adds the deadlines of all guards that a pod meets up.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -184,13 +182,9 @@ func (l *leaving) records(ctx context.Context, again bool) map[string]int {
 }
 
 func (l *leaving) admin(dir string) chain.Admin {
-	return chain.Admin{
-		Call: chain.Call{
-			Env: l.env, Stderr: l.err, NodeFile: l.nodeFile,
-			Random: rand.Float64, Version: version, Self: os.Executable,
-		},
-		StateDir: dir, Note: !l.dryRun, Warn: func(text string) { l.warn("%s", text) },
-	}
+	a := l.tool.admin(l.nodeFile, dir)
+	a.Note = !l.dryRun
+	return a
 }
 
 // record releases one record if that may be, and says what became of it and
@@ -221,7 +215,7 @@ func (l *leaving) record(ctx context.Context, a chain.Admin, r chain.Held) (stat
 	if !l.abandon {
 		return "would be abandoned: not released: " + err.Error(), true
 	}
-	if gone := a.Forget(r.Key); gone != nil {
+	if gone := a.Forget(ctx, r.Key); gone != nil {
 		return gone.Error(), true
 	}
 	return "abandoned: its address may stay taken: " + err.Error(), false

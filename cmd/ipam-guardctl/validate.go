@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -91,7 +92,7 @@ func (t *tool) validate(cmd *cobra.Command, arg string, o validateOptions) error
 		if files.dir != "" {
 			v.Runtimes = files.fate(i)
 		}
-		v.look(cmd, file, o)
+		v.look(cmd.Context(), file, o)
 		found = found || len(v.Findings) > 0
 		items = append(items, v)
 	}
@@ -150,7 +151,13 @@ func (v *validated) find(format string, args ...any) {
 	v.Findings = append(v.Findings, fmt.Sprintf(format, args...))
 }
 
-func (v *validated) look(cmd *cobra.Command, file folderFile, o validateOptions) {
+func (v *validated) look(ctx context.Context, file folderFile, o validateOptions) {
+	v.lookAtAll(ctx, file, o)
+	v.lookAtTimes(o.networks)
+}
+
+// lookAtAll is look, but for the times.
+func (v *validated) lookAtAll(ctx context.Context, file folderFile, o validateOptions) {
 	if file.refused != nil && !file.nad { // Multus names what has no name
 		v.find("runtimes refuse it: %v", file.refused)
 	}
@@ -167,11 +174,10 @@ func (v *validated) look(cmd *cobra.Command, file folderFile, o validateOptions)
 		v.lookAtGuard(file, i, o)
 	}
 	if file.conf.Guarded() && !o.noProbe {
-		if err := probeInstalled(cmd.Context(), o.cniPath, file.conf.Version); err != nil {
+		if err := probeInstalled(ctx, o.cniPath, file.conf.Version); err != nil {
 			v.find("%v", err)
 		}
 	}
-	v.lookAtTimes(o.networks)
 }
 
 // lookForShadow finds the guard under the delegate's name.

@@ -89,8 +89,8 @@ type Status struct {
 	Confirmed []string // the delegate's ranges that are released already
 }
 
-// errNewer: a newer guard wrote the record. What it means is not ours to guess.
-var errNewer = errors.New("written by a newer version")
+// ErrNewer says that a newer guard wrote the record. What it means is not ours to guess.
+var ErrNewer = errors.New("written by a newer version")
 
 // parse reads the lines of a record: the first is whole, each further one says
 // what changed. A last line without its end was never finished by its writer:
@@ -105,7 +105,7 @@ func parse(text []byte) (r Record, whole int, err error) {
 	for i, line := range lines {
 		o, err := conflist.Parse(line)
 		if err == nil && i == 0 && newer(o) {
-			return r, whole, errNewer
+			return r, whole, ErrNewer
 		}
 		if err == nil {
 			err = r.read(o)

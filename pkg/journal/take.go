@@ -122,7 +122,7 @@ func (e *Entry) read() error {
 	}
 	text = text[:n]
 	r, whole, err := parse(text)
-	e.Record, e.size, e.Newer = r, int64(whole), errors.Is(err, errNewer)
+	e.Record, e.size, e.Newer = r, int64(whole), errors.Is(err, ErrNewer)
 	if err == nil && whole < len(text) {
 		return e.mend(text[:whole])
 	}
