@@ -149,8 +149,9 @@ func TestOutputOfAGoodDEL(t *testing.T) {
 	t.Parallel()
 	n := guardtest.New(t)
 	for _, statement := range []string{`print "hello"`, `print "{\"code\": 7, \"msg\": \"not meant\"}"`, "alloc; result", "flood 10MB"} {
-		n.Run(t, "ADD", "c1", ask(nil, nil)).OK(t)
-		if r := n.Run(t, "DEL", "c1", ask(Script{"DEL": statement + "; free"}, nil)).OK(t); r.Stdout != "" {
+		o := ask(Script{"DEL": statement + "; free"}, nil) // the ADD's is what counts
+		n.Run(t, "ADD", "c1", o).OK(t)
+		if r := n.Run(t, "DEL", "c1", o).OK(t); r.Stdout != "" {
 			t.Errorf("%s: stdout %.100q", statement, r.Stdout)
 		}
 		wantLeases(t, n)

@@ -21,8 +21,9 @@ func TestWaitingIsNotTheDelegatesTime(t *testing.T) {
 	n := guardtest.New(t)
 	lock := n.LockPath("delegate-fake")
 	n.Run(t, "ADD", "c1", ask(nil, nil)).OK(t)
+	n.SetScript(t, Script{"DEL": "sleep 200ms; free"})
 	release := n.HoldLock(t, lock, time.Hour)
-	p := n.Start(t, "DEL", "c1", ask(Script{"DEL": "sleep 200ms; free"}, Object{"timeout": "2s", "retry": Object{"attempts": 1}}))
+	p := n.Start(t, "DEL", "c1", ask(nil, Object{"timeout": "2s", "retry": Object{"attempts": 1}}))
 	awaitQueue(t, p, lock)
 	time.Sleep(2500 * time.Millisecond) // longer than the timeout
 	released := record.Now()
