@@ -58,6 +58,10 @@ integration-kubernetes: ## whereabouts bare and guarded on a real Kubernetes API
 integration-kubernetes-short: ## three faults and a storm of 10; says so if its programs can't be had within BUILDTIME (30m)
 	cd integration/kubernetes && IPAM_GUARD_TESTS_BUILD_TIME=$(BUILDTIME) go test -short -tags=kubernetes -count=1 -timeout 60m
 
+.PHONY: integration-runtimes
+integration-runtimes: build plugins ## pods of a real containerd and podman, and calls in CRI-O's order, bare and guarded; needs root
+	go test -tags=integration -count=1 -timeout 30m ./integration/containerd ./integration/podman ./integration/crio
+
 .PHONY: crash
 crash: ## SIGKILL of the plugin at every system call of its files, locks and processes; 500 random sequences against a model
 	go test -tags=crash ./integration/crash/... -timeout 60m -v
@@ -67,7 +71,7 @@ crash: ## SIGKILL of the plugin at every system call of its files, locks and pro
 lint: bin/golangci-lint ## gofmt, go vet, and the linters of .golangci.yml
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt these:"; echo "$$unformatted"; exit 1; fi
-	go vet -tags=integration,kubernetes ./...
+	go vet -tags=integration,kubernetes,results ./...
 	bin/golangci-lint run ./...
 
 # Its module is its own, so that what the linters need never meets what the plugin needs. The first build takes minutes.

@@ -1,0 +1,189 @@
+//go:build integration || results
+
+package crio_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/ipam-guard/ipam-guard/integration/internal/trial"
+	"github.com/ipam-guard/ipam-guard/internal/guardtest"
+)
+
+const long = 2 * time.Minute
+
+func ok(t *testing.T, what string, a trial.Answer) {
+	t.Helper()
+	if a.Err != nil {
+		t.Errorf("%s: %v", what, a.Err)
+	}
+}
+
+// nothing fails the test unless all is as before the first pod.
+func nothing(t *testing.T, m *trial.Machine) {
+	t.Helper()
+	if left := m.Left(t); left != (trial.Left{}) {
+		t.Errorf("left: %s addresses, processes, namespaces", left)
+	}
+	if records := m.Records(t); records != 0 {
+		t.Errorf("%d records are left", records)
+	}
+	m.NoOverlap(t)
+}
+
+// Case 19: the DEL of one network of a pod fails; the other network's DEL still
+// runs, and CRI-O never asks for the first one again (ocicni #86, multus #152).
+func TestCase19OneNetworkFails(t *testing.T) {
+	t.Parallel()
+	m, c := newMachine(t, trial.IPAM(), trial.Network{Name: "one"}, trial.Network{Name: "two"})
+	p := c.pod("pod")
+	ok(t, "Run", p.Run(long))
+	m.SetScript(t, guardtest.Script{"DEL": []string{`exit 1 "the pool server is on fire" 100`, "free"}})
+	attempts := len(m.Calls(t, "DEL"))
+	if a := p.Stop(long); a.Err == nil {
+		t.Error("Stop: a DEL that failed was taken for a success")
+	}
+	var networks []string
+	for _, call := range m.Calls(t, "DEL")[attempts:] {
+		networks = append(networks, call.IfName)
+	}
+	if leases := m.Leases(t); !slices.Equal(networks, []string{"eth0", "eth1"}) || len(leases) != 1 {
+		t.Errorf("DELs of %v, want eth0's and then eth1's; addresses: %v, want eth0's", networks, leases)
+	}
+	m.SetScript(t, nil)
+	ok(t, "second Stop", p.Stop(long))
+	ok(t, "Remove", p.Remove(long))
+	other := c.pod("other")
+	time.Sleep(time.Second)
+	for _, call := range []func(time.Duration) trial.Answer{other.Run, other.Stop, other.Remove} {
+		ok(t, "another pod", call(long))
+	}
+	nothing(t, m)
+}
+
+// Case 43: 50 DELs in a row; a DEL while its ADD is running; three at once
+// (kubernetes #20379, meshnet-cni #70).
+func TestCase43ManyDELs(t *testing.T) {
+	t.Parallel()
+	m, c := newMachine(t, trial.IPAM(), trial.Network{Name: "pods"})
+	p := c.pod("pod")
+	del := func() error {
+		return c.cni.DelNetworkList(context.Background(), c.nets[0], p.attachment(0))
+	}
+	m.SetScript(t, guardtest.Script{"ADD": "alloc; sleep 1s"})
+	run := make(chan trial.Answer)
+	go func() { run <- p.Run(long) }()
+	m.AwaitCalls(t, "ADD", 1)
+	if err := del(); err != nil {
+		t.Errorf("DEL while its ADD is running: %v", err)
+	}
+	<-run // its CHECK may come before the DEL, or after it
+	atOnce := make(chan error)
+	for range 3 {
+		go func() { atOnce <- del() }()
+	}
+	for range 3 {
+		if err := <-atOnce; err != nil {
+			t.Errorf("one of three DELs at once: %v", err)
+		}
+	}
+	for i := range 50 {
+		if err := del(); err != nil {
+			t.Fatalf("DEL %d of 50: %v", i+1, err)
+		}
+	}
+	ok(t, "Remove", p.Remove(long))
+	nothing(t, m)
+}
+
+// Case 69: CRI-O lists no pods: "cni.dev/valid-attachments" is null on the wire.
+// Nothing is released and nothing forwarded, where the plugin alone would have
+// taken the list for an empty one.
+func TestCase69NullList(t *testing.T) {
+	for _, p := range []trial.Position{trial.None(), trial.Plugin()} {
+		t.Run(trial.ID(p.Name), func(t *testing.T) {
+			t.Parallel()
+			m, c := newMachine(t, p, trial.Network{Name: "pods"})
+			c.nets[0] = alone(t, m, p)
+			pod := c.pod("pod")
+			// Bare, it is the fake delegate that is asked in bridge's place.
+			_, err := c.cni.AddNetworkList(context.Background(), c.nets[0], pod.attachment(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.library(m.Node, []string{m.Bin}, "cache-of-another-boot")
+			m.SetScript(t, guardtest.Script{"GC": "gc"})
+			if err := c.start(context.Background()); err != nil {
+				t.Errorf("GC: %v", err)
+			}
+			leases, calls := len(m.Leases(t)), m.Calls(t, "GC")
+			if p.Where == guardtest.Bare {
+				bareGC(t, leases, calls[0].Stdin)
+				return
+			}
+			if leases != 1 || len(calls) != 0 {
+				t.Errorf("%d addresses are left of 1, the delegate was asked for %d GCs, want none", leases, len(calls))
+			}
+			if !loggedGC(t, m) {
+				t.Error("the guard was not asked: this test shows nothing")
+			}
+			if err := c.cni.DelNetworkList(context.Background(), c.nets[0], pod.attachment(0)); err != nil {
+				t.Error(err)
+			}
+			nothing(t, m)
+		})
+	}
+}
+
+// alone is a list with the fake delegate as its only plugin: the reference main
+// plugins forward no GC.
+func alone(t *testing.T, m *trial.Machine, p trial.Position) *libcni.NetworkConfigList {
+	t.Helper()
+	fake := guardtest.Object{"type": "fake", "dir": m.FakeDir}
+	plugin := fake
+	if p.Where == guardtest.Plugin {
+		plugin = guardtest.Object{"type": "ipam-guard", "delegate": fake, "guard": guardtest.Object{
+			"lockDir": m.LockDir, "stateDir": m.StateDir, "log": guardtest.Object{"file": m.LogFile},
+		}}
+	}
+	text, err := json.Marshal(guardtest.Object{"cniVersion": "1.1.0", "name": "pods", "plugins": []any{plugin}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := libcni.ConfListFromBytes(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// bareGC shows what the case is about: a list that is null frees a living pod's
+// address.
+func bareGC(t *testing.T, leases int, stdin string) {
+	t.Helper()
+	var netconf map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(stdin), &netconf); err != nil {
+		t.Fatal(err)
+	}
+	if list := string(netconf["cni.dev/valid-attachments"]); list != "null" {
+		t.Errorf("the list on the wire is %q, not null: the case is no longer there", list)
+	}
+	if leases != 0 {
+		t.Errorf("%d addresses are left: the delegate alone no longer frees them, this test shows nothing", leases)
+	}
+}
+
+func loggedGC(t *testing.T, m *trial.Machine) bool {
+	t.Helper()
+	for _, line := range m.Log(t) {
+		if line["verb"] == "GC" {
+			return true
+		}
+	}
+	return false
+}
