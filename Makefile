@@ -58,9 +58,17 @@ integration-kubernetes: ## whereabouts bare and guarded on a real Kubernetes API
 integration-kubernetes-short: ## three faults and a storm of 10; says so if its programs can't be had within BUILDTIME (30m)
 	cd integration/kubernetes && IPAM_GUARD_TESTS_BUILD_TIME=$(BUILDTIME) go test -short -tags=kubernetes -count=1 -timeout 60m
 
+.PHONY: fixtures
+fixtures: ## gets containerd and podman into a cache, once
+	go run ./integration/internal/fetch
+
 .PHONY: integration-runtimes
-integration-runtimes: build plugins ## pods of a real containerd and podman, and calls in CRI-O's order, bare and guarded; needs root
-	go test -tags=integration -count=1 -timeout 30m ./integration/containerd ./integration/podman ./integration/crio
+integration-runtimes: fixtures ## pods of a real containerd and podman, and calls in CRI-O's order; needs root
+	CGO_ENABLED=1 go test -race -shuffle=on -p 1 -parallel 4 -tags=integration ./integration/containerd ./integration/podman ./integration/crio ./integration/internal/...
+
+.PHONY: results
+results: fixtures ## misbehaviour on real runtimes, bare and guarded; writes docs/results-runtimes.md; needs root
+	go test -tags=results -run 'TestResults|TestCost' -p 1 -parallel 3 -count=1 -timeout 60m ./integration/crio ./integration/podman ./integration/containerd
 
 .PHONY: crash
 crash: ## SIGKILL of the plugin at every system call of its files, locks and processes; 500 random sequences against a model

@@ -42,6 +42,7 @@ type process struct {
 	listens bool // to the context's end
 	stage   stage
 	stopped End       // why we stopped it
+	died    bool      // of a signal, ours or another's
 	due     time.Time // when the next stage comes; zero: never
 
 	fds    [waits]unix.PollFd
@@ -129,6 +130,9 @@ func (p *process) poll() {
 	}
 }
 
+// cldExited is si_code of a child that exited by itself.
+const cldExited = 1
+
 // ended says whether the delegate has ended, if there is a sign of it.
 func (p *process) ended() bool {
 	if p.fds[onWake].Revents != 0 {
@@ -138,6 +142,7 @@ func (p *process) ended() bool {
 	}
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, p.pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	p.died = info.Signo != 0 && info.Code != cldExited
 	return err == unix.ECHILD || info.Signo != 0
 }
 
@@ -189,8 +194,9 @@ func (p *process) signal(sig syscall.Signal) {
 // became of it.
 func (p *process) result(ended bool) Run {
 	r := Run{Took: time.Since(p.began), Exit: -1, Alive: !ended}
-	if ended && p.stage != running && !p.cmd.SameGroup {
-		_ = unix.Kill(-p.pid, unix.SIGKILL) // those that SIGTERM didn't end
+	torn := p.stage != running || p.died // its children may be at work still
+	if ended && torn && !p.cmd.SameGroup {
+		_ = unix.Kill(-p.pid, unix.SIGKILL)
 	}
 	p.drain(onStdout)
 	p.drain(onStderr)
@@ -199,6 +205,8 @@ func (p *process) result(ended bool) Run {
 	}
 	if p.stage != running {
 		r.End = p.stopped
+	}
+	if torn {
 		p.awaitGroup()
 	}
 	p.relay.flush()

@@ -9,8 +9,10 @@
 //     adds nothing.
 //   - At the timeout the whole process group is ended, SIGTERM first, SIGKILL
 //     after the grace, and no signal ever reaches a process that isn't the
-//     delegate's: all are sent before the child is reaped. After a normal end
-//     nothing is killed: some plugins start daemons.
+//     delegate's: all are sent before the child is reaped. The same where it died
+//     of a signal of somebody else's: what it had begun must not go on beside
+//     the next run. After a normal end nothing is killed: some plugins start
+//     daemons.
 //   - If this process is killed, the direct child dies with it.
 //   - Memory stays small and the delegate is never held up, however much it
 //     writes.

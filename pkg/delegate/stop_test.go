@@ -54,6 +54,21 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// One that is killed by somebody else, as by the kernel for want of memory, may
+// have a child that is about to make a lease.
+func TestDeathBySignalEndsTheGroup(t *testing.T) {
+	body := "sleep 60 >/dev/null 2>&1 &\necho $!\nkill -KILL $$"
+	for name, cmd := range map[string]delegate.Cmd{"pidfd": script(t, body), "no pidfd": delegate.WithoutPidFD(script(t, body))} {
+		r := run(t, cmd)
+		if r.End != delegate.Signaled || r.Signal != syscall.SIGKILL {
+			t.Errorf("%s: %v, signal %v", name, r.End, r.Signal)
+		}
+		if child := number(t, r.Stdout); !gone(child) {
+			t.Errorf("%s: its child %d works on", name, child)
+		}
+	}
+}
+
 // What SIGTERM can do is left to SIGTERM.
 func TestTimeoutIsPoliteFirst(t *testing.T) {
 	cmd := script(t, `trap 'echo bye; exit 9' TERM; echo up; while :; do sleep 0.01; done`)
