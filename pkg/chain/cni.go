@@ -175,8 +175,8 @@ func addressBits(addr string) int {
 		return -1
 	}
 	left, right, gap := strings.Cut(addr, "::")
-	l, okL := groups(left)
-	r, okR := groups(right)
+	l, okL := groups(left, !gap)
+	r, okR := groups(right, true)
 	if okL && okR && (gap && l+r < 8 || !gap && l == 8) {
 		return 128
 	}
@@ -193,15 +193,15 @@ func dotted(addr string) bool {
 	return len(parts) == 4
 }
 
-// groups counts the 16-bit groups of one side of an IPv6 address; its last two
-// may be written as an IPv4 address.
-func groups(side string) (n int, ok bool) {
+// groups counts the 16-bit groups of one side of an IPv6 address; the last two of
+// the address may be written as an IPv4 address.
+func groups(side string, end bool) (n int, ok bool) {
 	if side == "" {
 		return 0, true
 	}
 	parts := strings.Split(side, ":")
 	for i, p := range parts {
-		if i == len(parts)-1 && dotted(p) {
+		if end && i == len(parts)-1 && dotted(p) {
 			n++
 		} else if _, err := strconv.ParseUint(p, 16, 16); err != nil || len(p) > 4 || p[0] == '+' {
 			return 0, false
