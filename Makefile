@@ -26,10 +26,13 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: LDFLAGS += -X main.version=$(VERSION)
-build: ## the plugin and the administrator's tool, static: bin/ipam-guard, bin/ipam-guardctl
+build: plugin ## the plugin and the administrator's tool, static: bin/ipam-guard, bin/ipam-guardctl
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS) -X main.version=$(VERSION)" -o bin/ipam-guardctl ./cmd/ipam-guardctl
+
+.PHONY: plugin
+plugin: LDFLAGS += -X main.version=$(VERSION)
+plugin: ## the plugin alone: bin/ipam-guard
 	$(STATIC) -o bin/ipam-guard ./cmd/ipam-guard
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ipam-guardctl ./cmd/ipam-guardctl
 
 .PHONY: plugins
 plugins: ## the real bridge and host-local from the module: bin/cni/
@@ -37,7 +40,7 @@ plugins: ## the real bridge and host-local from the module: bin/cni/
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/cni/ $(PLUGINS)/main/bridge $(PLUGINS)/ipam/host-local
 
 .PHONY: demo
-demo: build plugins ## twenty pods at once through the guard, with a delegate that hangs and fails; more of it as root
+demo: plugin plugins ## twenty pods at once through the guard, with a delegate that hangs and fails; more of it as root
 	go run ./demo
 
 .PHONY: test
@@ -45,7 +48,7 @@ test: ## all tests that need no root, with the race detector, in random order
 	CGO_ENABLED=1 go test -race -shuffle=on $(UNIT)
 
 .PHONY: integration
-integration: build plugins ## tests with bridge and network namespaces, a short make crash; needs root
+integration: plugin plugins ## tests with bridge and network namespaces, a short make crash; needs root
 	CGO_ENABLED=1 go test -race -shuffle=on -tags=integration ./integration ./integration/crash
 	go test -shuffle=on -tags=integration ./integration/model
 
@@ -99,7 +102,7 @@ fuzz: ## every fuzz test, one after the other, FUZZTIME (30s) each
 	done
 
 .PHONY: bench
-bench: build plugins ## what ADD and DEL cost: bare, C wrapper, Go floor, guard (PAIRS=200, BENCHARGS="-gate -markdown")
+bench: plugin plugins ## what ADD and DEL cost: bare, C wrapper, Go floor, guard (PAIRS=200, BENCHARGS="-gate -markdown")
 	@mkdir -p bin/bench
 	$(STATIC) -o bin/bench/floor ./bench/floor
 	$(CC) -O2 -static -s -o bin/bench/wrapper bench/wrapper/wrapper.c

@@ -32,7 +32,7 @@ func withRecords(t *testing.T, copies int) node {
 func (n node) confDir() []string { return []string{"--conf-dir", n.path("net.d")} }
 
 // Ten thousand records: every command answers, and says the same of all. How long
-// that takes is in the log; on an idle core it is far below a second.
+// that takes is in the log: about a second each on a calm machine.
 func TestManyRecords(t *testing.T) {
 	t.Parallel()
 	n := withRecords(t, many)

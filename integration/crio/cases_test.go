@@ -116,7 +116,7 @@ func TestCase69NullList(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.library(m.Node, []string{m.Bin}, "cache-of-another-boot")
+			c.cniKeepsIn(m.Node, []string{m.Bin}, "cache-of-another-boot")
 			m.SetScript(t, guardtest.Script{"GC": "gc"})
 			if err := c.start(context.Background()); err != nil {
 				t.Errorf("GC: %v", err)

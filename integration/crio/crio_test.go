@@ -180,15 +180,15 @@ func newMachine(t testing.TB, p trial.Position, nets ...trial.Network) (*trial.M
 		}
 		c.nets = append(c.nets, list)
 	}
-	c.library(n, dirs, "cache")
+	c.cniKeepsIn(n, dirs, "cache")
 	return &trial.Machine{
 		Node: n, Jail: c.Jail, Position: p, Asks: 4,
 		Pod: func(name string) trial.Pod { return c.pod(name) },
 	}, c
 }
 
-// library is the CNI library with that folder of the node for what it keeps.
-func (c *crio) library(n *guardtest.Node, dirs []string, cache string) {
+// cniKeepsIn makes the CNI library with that folder of the node for what it keeps.
+func (c *crio) cniKeepsIn(n *guardtest.Node, dirs []string, cache string) {
 	c.cni = libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.Dir, cache), &inside{Jail: c.Jail, dir: n.Dir})
 }
 
