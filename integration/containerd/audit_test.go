@@ -159,7 +159,7 @@ func churn(t *testing.T, m *trial.Machine, name string, over <-chan struct{}) (l
 		default:
 		}
 		p := m.Pod(fmt.Sprintf("%s-%d", name, started)).(*pod)
-		ok(t, "Run", p.Run(long))
+		trial.OK(t, "Run", p.Run(long))
 		if started%3 == 0 && len(living) < 10 {
 			living = append(living, p)
 			continue
@@ -167,7 +167,7 @@ func churn(t *testing.T, m *trial.Machine, name string, over <-chan struct{}) (l
 		if have := reservedFor(t, m, p.id); len(have) != 1 {
 			t.Errorf("%s lives and has %v", p.name, have)
 		}
-		ok(t, "Stop", p.Stop(long))
-		ok(t, "Remove", p.Remove(long))
+		trial.OK(t, "Stop", p.Stop(long))
+		trial.OK(t, "Remove", p.Remove(long))
 	}
 }

@@ -16,29 +16,7 @@ import (
 
 const long = 2 * time.Minute
 
-func ok(t *testing.T, what string, a trial.Answer) {
-	t.Helper()
-	if a.Err != nil {
-		t.Errorf("%s: %v", what, a.Err)
-	}
-}
-
 func latest() release { return releases()[1] }
-
-// nothing fails the test unless all is as before the first pod.
-func nothing(t *testing.T, m *trial.Machine) {
-	t.Helper()
-	if left := m.Left(t); left != (trial.Left{}) {
-		t.Errorf("left: %s addresses, processes, namespaces", left)
-	}
-	if reserved := trial.Reserved(t, m.Node, "pods"); len(reserved) > 0 {
-		t.Errorf("reserved: %v", reserved)
-	}
-	if records := m.Records(t); records != 0 {
-		t.Errorf("%d records are left", records)
-	}
-	m.NoOverlap(t)
-}
 
 // others come and go, a second apart: what is owed is released on the way.
 func others(t *testing.T, m *trial.Machine, count int) {
@@ -46,9 +24,9 @@ func others(t *testing.T, m *trial.Machine, count int) {
 	for i := range count {
 		time.Sleep(time.Second)
 		p := m.Pod(fmt.Sprintf("other-%d", i))
-		ok(t, "Run of another pod", p.Run(long))
-		ok(t, "its Stop", p.Stop(long))
-		ok(t, "its Remove", p.Remove(long))
+		trial.OK(t, "Run of another pod", p.Run(long))
+		trial.OK(t, "its Stop", p.Stop(long))
+		trial.OK(t, "its Remove", p.Remove(long))
 	}
 }
 
@@ -77,14 +55,14 @@ func TestPod(t *testing.T) {
 				m, _ := newMachineWith(t, r, p, trial.Network{Version: r.cniVersion, Name: "pods", Delegate: trial.RealHostLocal})
 				for _, name := range []string{"first", "second"} {
 					pod := m.Pod(name)
-					ok(t, "Run", pod.Run(long))
+					trial.OK(t, "Run", pod.Run(long))
 					if reserved := trial.Reserved(t, m.Node, "pods"); len(reserved) != 1 || pod.State() != "READY" {
 						t.Errorf("the pod is %s, reserved: %v", pod.State(), reserved)
 					}
-					ok(t, "Stop", pod.Stop(long))
-					ok(t, "Remove", pod.Remove(long))
+					trial.OK(t, "Stop", pod.Stop(long))
+					trial.OK(t, "Remove", pod.Remove(long))
 				}
-				nothing(t, m)
+				m.WantNothingLeft(t)
 				if guarded := len(m.Log(t)) > 0; guarded != p.Guarded() {
 					t.Errorf("the guard was asked: %v", guarded)
 				}
@@ -103,13 +81,13 @@ func TestPodsAtOnce(t *testing.T) {
 	for i := range 6 {
 		wait.Go(func() {
 			p := m.Pod(fmt.Sprintf("pod-%d", i))
-			ok(t, "Run", p.Run(long))
-			ok(t, "Stop", p.Stop(long))
-			ok(t, "Remove", p.Remove(long))
+			trial.OK(t, "Run", p.Run(long))
+			trial.OK(t, "Stop", p.Stop(long))
+			trial.OK(t, "Remove", p.Remove(long))
 		})
 	}
 	wait.Wait()
-	nothing(t, m)
+	m.WantNothingLeft(t)
 }
 
 // Case 9: SIGKILL of the guard while its delegate works on an ADD; containerd
@@ -132,7 +110,7 @@ func TestCase9GuardKilledInAdd(t *testing.T) {
 			m.SetScript(t, nil)
 			end(t, pod)
 			others(t, m, 1)
-			nothing(t, m)
+			m.WantNothingLeft(t)
 		})
 	}
 }
@@ -184,7 +162,7 @@ esac`)
 	if exists(m, "overlap") || exists(m, "lease") || !exists(m, "dels") {
 		t.Errorf("two at once: %v; an address is left: %v; a DEL was sent: %v", exists(m, "overlap"), exists(m, "lease"), exists(m, "dels"))
 	}
-	nothing(t, m)
+	m.WantNothingLeft(t)
 }
 
 // Case 19: the DEL of one network of a pod fails. containerd goes no further
@@ -199,7 +177,7 @@ func TestCase19OneNetworkFails(t *testing.T) {
 			r.networks = 2
 			m, _ := newMachineWith(t, r, p, trial.Network{Version: r.cniVersion, Name: "one"}, trial.Network{Version: r.cniVersion, Name: "two"})
 			pod := m.Pod("pod")
-			ok(t, "Run", pod.Run(long))
+			trial.OK(t, "Run", pod.Run(long))
 			if leases := m.Leases(t); len(leases) != 2 {
 				t.Fatalf("addresses of two networks: %v", leases)
 			}
@@ -215,7 +193,7 @@ func TestCase19OneNetworkFails(t *testing.T) {
 			m.SetScript(t, nil)
 			end(t, pod)
 			others(t, m, max(1, m.Records(t)))
-			nothing(t, m)
+			m.WantNothingLeft(t)
 		})
 	}
 }
@@ -227,21 +205,21 @@ func TestCase43ManyStops(t *testing.T) {
 	t.Parallel()
 	m, _ := newMachine(t, latest(), trial.IPAM(), nil)
 	pod := m.Pod("pod")
-	ok(t, "Run", pod.Run(long))
+	trial.OK(t, "Run", pod.Run(long))
 	atOnce := make(chan trial.Answer)
 	for range 3 {
 		go func() { atOnce <- pod.Stop(long) }()
 	}
 	for range 3 {
-		ok(t, "one of three Stops at once", <-atOnce)
+		trial.OK(t, "one of three Stops at once", <-atOnce)
 	}
 	for i := range 50 {
 		if a := pod.Stop(long); a.Err != nil {
 			t.Fatalf("Stop %d of 50: %v", i+1, a.Err)
 		}
 	}
-	ok(t, "Remove", pod.Remove(long))
-	nothing(t, m)
+	trial.OK(t, "Remove", pod.Remove(long))
+	m.WantNothingLeft(t)
 }
 
 // Case 44: containerd is gone during an ADD, and nobody reads what the plugins
@@ -266,7 +244,7 @@ func TestCase44RuntimeGoneInAdd(t *testing.T) {
 			d.start(t, m.Dir)
 			end(t, pod)
 			others(t, m, 1)
-			nothing(t, m)
+			m.WantNothingLeft(t)
 		})
 	}
 }

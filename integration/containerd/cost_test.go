@@ -56,7 +56,7 @@ func life(t *testing.T, m *trial.Machine, name string) (took time.Duration) {
 	p := m.Pod(name)
 	for _, call := range []func(time.Duration) trial.Answer{p.Run, p.Stop, p.Remove} {
 		a := call(long)
-		ok(t, name, a)
+		trial.OK(t, name, a)
 		took += a.Took
 	}
 	return took

@@ -17,32 +17,13 @@ import (
 
 const long = 2 * time.Minute
 
-func ok(t *testing.T, what string, a trial.Answer) {
-	t.Helper()
-	if a.Err != nil {
-		t.Errorf("%s: %v", what, a.Err)
-	}
-}
-
-// nothing fails the test unless all is as before the first pod.
-func nothing(t *testing.T, m *trial.Machine) {
-	t.Helper()
-	if left := m.Left(t); left != (trial.Left{}) {
-		t.Errorf("left: %s addresses, processes, namespaces", left)
-	}
-	if records := m.Records(t); records != 0 {
-		t.Errorf("%d records are left", records)
-	}
-	m.NoOverlap(t)
-}
-
 // Case 19: the DEL of one network of a pod fails; the other network's DEL still
 // runs, and CRI-O never asks for the first one again (ocicni #86, multus #152).
 func TestCase19OneNetworkFails(t *testing.T) {
 	t.Parallel()
 	m, c := newMachine(t, trial.IPAM(), trial.Network{Name: "one"}, trial.Network{Name: "two"})
 	p := c.pod("pod")
-	ok(t, "Run", p.Run(long))
+	trial.OK(t, "Run", p.Run(long))
 	m.SetScript(t, guardtest.Script{"DEL": []string{`exit 1 "the pool server is on fire" 100`, "free"}})
 	attempts := len(m.Calls(t, "DEL"))
 	if a := p.Stop(long); a.Err == nil {
@@ -56,14 +37,14 @@ func TestCase19OneNetworkFails(t *testing.T) {
 		t.Errorf("DELs of %v, want eth0's and then eth1's; addresses: %v, want eth0's", networks, leases)
 	}
 	m.SetScript(t, nil)
-	ok(t, "second Stop", p.Stop(long))
-	ok(t, "Remove", p.Remove(long))
+	trial.OK(t, "second Stop", p.Stop(long))
+	trial.OK(t, "Remove", p.Remove(long))
 	other := c.pod("other")
 	time.Sleep(time.Second)
 	for _, call := range []func(time.Duration) trial.Answer{other.Run, other.Stop, other.Remove} {
-		ok(t, "another pod", call(long))
+		trial.OK(t, "another pod", call(long))
 	}
-	nothing(t, m)
+	m.WantNothingLeft(t)
 }
 
 // Case 43: 50 DELs in a row; a DEL while its ADD is running; three at once
@@ -97,8 +78,8 @@ func TestCase43ManyDELs(t *testing.T) {
 			t.Fatalf("DEL %d of 50: %v", i+1, err)
 		}
 	}
-	ok(t, "Remove", p.Remove(long))
-	nothing(t, m)
+	trial.OK(t, "Remove", p.Remove(long))
+	m.WantNothingLeft(t)
 }
 
 // Case 69: CRI-O lists no pods: "cni.dev/valid-attachments" is null on the wire.
@@ -135,7 +116,7 @@ func TestCase69NullList(t *testing.T) {
 			if err := c.cni.DelNetworkList(context.Background(), c.nets[0], pod.attachment(0)); err != nil {
 				t.Error(err)
 			}
-			nothing(t, m)
+			m.WantNothingLeft(t)
 		})
 	}
 }

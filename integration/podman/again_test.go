@@ -47,16 +47,16 @@ type restarted struct {
 func (a occasion) try(t *testing.T, p trial.Position) restarted {
 	m, pm := newMachine(t, p, trial.Network{Name: "pods", Delegate: trial.RealHostLocal})
 	c, _ := m.Pod("pod").(*container)
-	ok(t, "run", c.Run(long))
+	trial.OK(t, "run", c.Run(long))
 	a.before(t, m, pm, c)
 	var r restarted
 	_, r.start = pm.call(long, "start", "pod")
 	r.reserved = len(trial.Reserved(t, m.Node, "pods"))
 	c.Stop(long)
-	ok(t, "rm", c.Remove(long))
+	trial.OK(t, "rm", c.Remove(long))
 	r.left = len(trial.Reserved(t, m.Node, "pods"))
 	if p.Guarded() {
-		nothing(t, m)
+		m.WantNothingLeft(t)
 	}
 	return r
 }

@@ -12,28 +12,6 @@ import (
 
 const long = 2 * time.Minute
 
-func ok(t *testing.T, what string, a trial.Answer) {
-	t.Helper()
-	if a.Err != nil {
-		t.Errorf("%s: %v", what, a.Err)
-	}
-}
-
-// nothing fails the test unless all is as before the first container.
-func nothing(t *testing.T, m *trial.Machine) {
-	t.Helper()
-	if left := m.Left(t); left != (trial.Left{}) {
-		t.Errorf("left: %s addresses, processes, namespaces", left)
-	}
-	if reserved := trial.Reserved(t, m.Node, "pods"); len(reserved) > 0 {
-		t.Errorf("reserved: %v", reserved)
-	}
-	if records := m.Records(t); records != 0 {
-		t.Errorf("%d records are left", records)
-	}
-	m.NoOverlap(t)
-}
-
 // Containers come and go with the real host-local, wherever the guard sits.
 func TestContainer(t *testing.T) {
 	for _, p := range trial.Most(complete, trial.Shadow(), trial.IPAM(), trial.Plugin(), trial.None()) {
@@ -42,14 +20,14 @@ func TestContainer(t *testing.T) {
 			m, _ := newMachine(t, p, trial.Network{Name: "pods", Delegate: trial.RealHostLocal})
 			for _, name := range []string{"first", "second"} {
 				c := m.Pod(name)
-				ok(t, "run", c.Run(long))
+				trial.OK(t, "run", c.Run(long))
 				if reserved := trial.Reserved(t, m.Node, "pods"); len(reserved) != 1 {
 					t.Errorf("reserved while it runs: %v", reserved)
 				}
-				ok(t, "stop", c.Stop(long))
-				ok(t, "rm", c.Remove(long))
+				trial.OK(t, "stop", c.Stop(long))
+				trial.OK(t, "rm", c.Remove(long))
 			}
-			nothing(t, m)
+			m.WantNothingLeft(t)
 			if guarded := len(m.Log(t)) > 0; guarded != p.Guarded() {
 				t.Errorf("the guard was asked: %v", guarded)
 			}
@@ -63,7 +41,7 @@ func TestCase19OneNetworkFails(t *testing.T) {
 	t.Parallel()
 	m, _ := newMachine(t, trial.IPAM(), trial.Network{Name: "pods"}, trial.Network{Name: "more"})
 	c := m.Pod("pod")
-	ok(t, "run", c.Run(long))
+	trial.OK(t, "run", c.Run(long))
 	if leases := m.Leases(t); len(leases) != 2 {
 		t.Fatalf("addresses of two networks: %v", leases)
 	}
@@ -79,11 +57,11 @@ func TestCase19OneNetworkFails(t *testing.T) {
 		t.Errorf("addresses after one DEL failed: %v", leases)
 	}
 	m.SetScript(t, nil)
-	ok(t, "rm", c.Remove(long))
+	trial.OK(t, "rm", c.Remove(long))
 	time.Sleep(time.Second)
 	other := m.Pod("other")
 	for _, call := range []func(time.Duration) trial.Answer{other.Run, other.Stop, other.Remove} {
-		ok(t, "another container", call(long))
+		trial.OK(t, "another container", call(long))
 	}
-	nothing(t, m)
+	m.WantNothingLeft(t)
 }

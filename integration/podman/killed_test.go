@@ -36,10 +36,10 @@ func killed(t *testing.T, p trial.Position) (atOnce, after trial.Left, records i
 	atOnce = m.Left(t)
 	m.SetScript(t, nil)
 	pm.Reboot(t, bootID)
-	ok(t, "rm", m.Pod("pod").Remove(long))
+	trial.OK(t, "rm", m.Pod("pod").Remove(long))
 	other := m.Pod("other")
 	for _, call := range []func(time.Duration) trial.Answer{other.Run, other.Stop, other.Remove} {
-		ok(t, "another container", call(long))
+		trial.OK(t, "another container", call(long))
 	}
 	m.NoOverlap(t)
 	return atOnce, m.Left(t), m.Records(t)

@@ -31,6 +31,7 @@ type hunter struct {
 	self process
 	warn func(string)
 	gap  time.Duration
+	buf  []byte // for environments
 }
 
 // look looks once and says when to look again. As long as a living holder is known that is cheap, and due each
@@ -58,9 +59,12 @@ func (h *hunter) search(id fileID, holder *Holder) {
 	if holder != nil && !(h.here(holder) && dead(holder.PID, holder.Start)) {
 		holder = nil // its process group says nothing then
 	}
+	if h.buf == nil {
+		h.buf = make([]byte, 256<<10)
+	}
 	for _, pid := range processes() {
 		// Cheap, and turns nearly everyone away.
-		if pid > 1 && pid != h.self.pid && orphanOf(pid, holder) != "" {
+		if pid > 1 && pid != h.self.pid && orphanOf(pid, environ(pid, h.buf), holder) != "" {
 			h.kill(pid, id, holder)
 		}
 	}
@@ -76,8 +80,7 @@ func (h *hunter) kill(pid int, id fileID, holder *Holder) {
 	} else if errors.Is(err, unix.ESRCH) {
 		return
 	}
-	awaitEnviron(pid)
-	guard := orphanOf(pid, holder)
+	guard := orphanOf(pid, settledEnviron(pid, h.buf), holder)
 	if guard == "" || pidns(pid) != h.self.pidns || !holds(pid, id) {
 		return
 	}
@@ -93,8 +96,8 @@ func (h *hunter) kill(pid int, id fileID, holder *Holder) {
 // orphanOf names the dead guard that the process belongs to, "" if it doesn't belong to one. holder is a dead one or
 // nil. The process's own environment outweighs what the file says: a living guard's delegate may have got the number
 // of a process group that an old content names.
-func orphanOf(pid int, holder *Holder) string {
-	if guard, start, ok := above(pid); ok {
+func orphanOf(pid int, env []byte, holder *Holder) string {
+	if guard, start, ok := above(env); ok {
 		switch {
 		case !dead(guard, start):
 			return ""

@@ -164,6 +164,21 @@ func TestLivingGuardsDelegateIsNotKilled(t *testing.T) {
 	}
 }
 
+// The same in the middle of an execve, when for a moment its environment can't be seen. This one does nothing else.
+func TestLivingGuardsDelegateInExecIsNotKilled(t *testing.T) {
+	path := lockPath(t)
+	g := startGuard(t, path, `exec sh -c "$HOSTLOCK_TEST_SCRIPT"`, true)
+	writeHolder(t, path, hostlock.Holder{PID: deadPID(t), Start: 1, PGID: g.script, PIDNS: pidns(t)})
+	for range 50 { // each looks once, right away
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		_, err := hostlock.Acquire(ctx, time.Time{}, path, hostlock.Holder{}, func(s string) { t.Error(s) })
+		cancel()
+		if err == nil || !running(g.script) {
+			t.Fatal("killed")
+		}
+	}
+}
+
 // A daemon that a delegate started has inherited the descriptor. After a normal Unlock it holds nothing, and nobody
 // kills it: not for having the file open, not for its dead guard, not for what the file says.
 func TestDaemonAfterNormalUnlockLives(t *testing.T) {

@@ -121,11 +121,7 @@ func pidns(pid int) uint64 {
 }
 
 // above returns the guard that a process's environment names, and whether it names one.
-func above(pid int) (guard int, start uint64, ok bool) {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return 0, 0, false
-	}
+func above(env []byte) (guard int, start uint64, ok bool) {
 	for v := range bytes.SplitSeq(env, []byte{0}) {
 		if mark, found := bytes.CutPrefix(v, []byte(MarkEnv+"=")); found {
 			p, s, _ := strings.Cut(string(mark), ":")
@@ -137,16 +133,25 @@ func above(pid int) (guard int, start uint64, ok bool) {
 	return 0, 0, false
 }
 
-// awaitEnviron waits a moment for a process's environment: in the middle of an execve it is empty, and a marked
-// process would look like an unmarked one.
-func awaitEnviron(pid int) {
+// environ reads a process's environment, in one read: in the middle of an execve there is none to be seen, and between
+// two reads it may come to that. nil: it can't be read, or is empty.
+func environ(pid int, buf []byte) []byte {
+	env, err := readShort("/proc/"+strconv.Itoa(pid)+"/environ", buf)
+	if err != nil {
+		return nil
+	}
+	return env
+}
+
+// settledEnviron is environ for a process that may be in an execve: it waits a moment for something to be there.
+func settledEnviron(pid int, buf []byte) []byte {
 	for range 10 {
-		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-		if err != nil || len(env) > 0 {
-			return
+		if env := environ(pid, buf); len(env) > 0 {
+			return env
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+	return nil
 }
 
 // holds says whether a process holds the flock on that file: it has the file open, and the kernel lists the lock with

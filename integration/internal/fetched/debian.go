@@ -1,6 +1,7 @@
 package fetched
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -36,10 +37,10 @@ func (c Cache) debian(name string, packages []string) (string, error) {
 		return "", err
 	}
 	key := fmt.Sprintf("debian-%s-%x", name, sha256.Sum256([]byte(versions)))
-	return c.once(key[:len("debian-")+len(name)+13], func(dir string) error {
-		fmt.Fprintf(c.Log, "fetching from Debian, once, into %s: %s\n", c.Dir, strings.Join(packages, " "))
+	dir, _, err := c.Once(context.Background(), key[:len("debian-")+len(name)+13], func(_ context.Context, dir string) error {
 		return unpack(dir, packages)
 	})
+	return dir, err
 }
 
 var uris = regexp.MustCompile(`(?m)^'[^']+' (\S+)`)

@@ -1,6 +1,7 @@
 package fetched
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +16,7 @@ const Containerd2Version = "v2.4.2"
 func (c Cache) Containerd2() (string, error) {
 	const module = "github.com/containerd/containerd/v2/cmd/"
 	name := fmt.Sprintf("containerd-%s-%s-%s", Containerd2Version, runtime.GOOS, runtime.GOARCH)
-	return c.once(name, func(dir string) error {
-		fmt.Fprintf(c.Log, "building containerd %s, once, into %s: some minutes\n", Containerd2Version, c.Dir)
+	dir, _, err := c.Once(context.Background(), name, func(_ context.Context, dir string) error {
 		args := []string{"-n", "10", "go", "install", "-tags", "no_btrfs,no_devmapper,no_zfs,no_aufs"}
 		for _, program := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
 			args = append(args, module+program+"@"+Containerd2Version)
@@ -27,4 +27,5 @@ func (c Cache) Containerd2() (string, error) {
 		_, err := output(build)
 		return err
 	})
+	return dir, err
 }

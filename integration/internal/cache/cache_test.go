@@ -1,4 +1,4 @@
-package parts_test
+package cache_test
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipam-guard/ipam-guard/integration/kubernetes/internal/parts"
+	"github.com/ipam-guard/ipam-guard/integration/internal/cache"
 )
 
 func write(dir string) error { return os.WriteFile(filepath.Join(dir, "program"), nil, 0o755) }
 
 // Whoever asks at the same time gets the one that is made.
 func TestMadeOnce(t *testing.T) {
-	c := parts.Cache{Dir: filepath.Join(t.TempDir(), "cache"), Log: io.Discard}
+	c := cache.Cache{Dir: filepath.Join(t.TempDir(), "cache"), Log: io.Discard}
 	var made, built atomic.Int32
 	var all sync.WaitGroup
 	for range 5 {
@@ -44,7 +44,7 @@ func TestMadeOnce(t *testing.T) {
 // What failed, or was killed, leaves nothing that the next one would take for
 // whole.
 func TestWholeOrNotAtAll(t *testing.T) {
-	c := parts.Cache{Dir: t.TempDir(), Log: io.Discard}
+	c := cache.Cache{Dir: t.TempDir(), Log: io.Discard}
 	broken := errors.New("broken")
 	_, _, err := c.Once(t.Context(), "x", func(_ context.Context, dir string) error { return errors.Join(write(dir), broken) })
 	if !errors.Is(err, broken) {
@@ -63,7 +63,7 @@ func TestWholeOrNotAtAll(t *testing.T) {
 
 // Nobody waits longer for somebody else than for itself.
 func TestWaitingEnds(t *testing.T) {
-	c := parts.Cache{Dir: t.TempDir(), Log: io.Discard}
+	c := cache.Cache{Dir: t.TempDir(), Log: io.Discard}
 	begun, end := make(chan struct{}), make(chan struct{})
 	var other sync.WaitGroup
 	other.Go(func() {
