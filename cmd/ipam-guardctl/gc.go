@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,15 +19,6 @@ type gcOptions struct {
 	dryRun bool
 	wait   time.Duration
 }
-
-// collected is what became of one record.
-type collected struct {
-	Name   string `json:"name"`
-	Status string `json:"status"` // released, would be released, failed, waits, left, not tried
-	Why    string `json:"why,omitempty"`
-}
-
-const wasLeft = "left"
 
 // lookAgain is how long lies between the two looks at what nobody seems to use.
 // containerd lists a pod only when its ADD is over.
@@ -83,7 +72,7 @@ type collecting struct {
 	gcOptions
 	disabled map[string]string // network -> the file that says disableGC
 	running  audit.Running
-	items    []collected
+	items    []outcome
 	gone     []held // that nobody seems to use, to be looked at again
 }
 
@@ -103,14 +92,14 @@ func (c *collecting) run(ctx context.Context) error {
 		c.one(ctx, h)
 	}
 	c.again(ctx)
-	if err := c.showCollected(c.items); err != nil {
+	if err := c.showOutcomes("GC", "all that is recorded lives", c.items); err != nil {
 		return err
 	}
 	return firstOf(unseen, gcEnds(c.items, c.dryRun))
 }
 
 func (c *collecting) note(h held, status, why string) {
-	c.items = append(c.items, collected{h.name(), status, why})
+	c.items = append(c.items, outcome{h.name(), status, why})
 }
 
 // one decides about a record by the first look.
@@ -178,19 +167,7 @@ func (c *collecting) became(h held, err error) {
 	c.note(h, status, why)
 }
 
-func statusOf(err error) (status, why string) {
-	switch {
-	case err == nil:
-		return wasReleased, ""
-	case errors.Is(err, chain.ErrNoRecord):
-		return wasReleased, "by another call, meanwhile"
-	case errors.Is(err, chain.ErrNotYet), errors.Is(err, audit.ErrLives), errors.Is(err, chain.ErrRecorded):
-		return hasToWait, err.Error()
-	}
-	return hasFailed, err.Error()
-}
-
-func gcEnds(items []collected, dryRun bool) error {
+func gcEnds(items []outcome, dryRun bool) error {
 	n := map[string]int{}
 	for _, item := range items {
 		n[item.Status]++
@@ -205,17 +182,4 @@ func gcEnds(items []collected, dryRun bool) error {
 		return &exitError{exitPartly, fmt.Errorf("%d of %d were not released", left, left+n[wasReleased])}
 	}
 	return fmt.Errorf("%s not released", count(left, "record"))
-}
-
-func (t *tool) showCollected(items []collected) error {
-	return printItems(t, "GC", items, func(w io.Writer) {
-		var rows [][]string
-		for _, item := range items {
-			rows = append(rows, []string{oneLine(item.Name), item.Status, oneLine(item.Why)})
-		}
-		if len(rows) == 0 {
-			fmt.Fprintln(w, "all that is recorded lives")
-		}
-		columns(w, rows)
-	})
 }

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ipam-guard/ipam-guard/pkg/chain"
 	"github.com/ipam-guard/ipam-guard/pkg/journal"
 )
 
@@ -22,22 +19,6 @@ type replayOptions struct {
 	dryRun  bool
 	wait    time.Duration
 }
-
-// replayed is what became of one record.
-type replayed struct {
-	Name   string `json:"name"`
-	Status string `json:"status"` // released, would be released, failed, waits, not tried
-	Why    string `json:"why,omitempty"`
-}
-
-// What becomes of records.
-const (
-	wasReleased = "released"
-	wouldBe     = "would be released"
-	hasFailed   = "failed"
-	hasToWait   = "waits"
-	notTried    = "not tried"
-)
 
 const replayHelp = `replay releases now what records say must be released, as calls for other pods
 do later: the delegate's DEL with the configuration of the ADD, settings of now,
@@ -112,7 +93,7 @@ func (t *tool) replay(ctx context.Context, o replayOptions, args []string) error
 		return err
 	}
 	items := t.replayAll(ctx, o, chosen)
-	if err := t.showReplayed(items); err != nil {
+	if err := t.showOutcomes("Replay", "nothing is pending", items); err != nil {
 		return err
 	}
 	return firstOf(unseen, o.ends(items, len(args) > 0))
@@ -153,8 +134,8 @@ func (t *tool) showLiving(o replayOptions, chosen []held) error {
 	return t.sure(o.yes, fmt.Sprintf("Release %s that may be in use?", count(living, "record")))
 }
 
-func (t *tool) replayAll(ctx context.Context, o replayOptions, chosen []held) []replayed {
-	var items []replayed
+func (t *tool) replayAll(ctx context.Context, o replayOptions, chosen []held) []outcome {
+	var items []outcome
 	failed := 0
 	p := t.progress(len(chosen))
 	defer p.end()
@@ -169,9 +150,9 @@ func (t *tool) replayAll(ctx context.Context, o replayOptions, chosen []held) []
 	return items
 }
 
-func (t *tool) replayOne(ctx context.Context, o replayOptions, h held) replayed {
-	item := replayed{Name: h.name()}
-	set := func(status, why string) replayed {
+func (t *tool) replayOne(ctx context.Context, o replayOptions, h held) outcome {
+	item := outcome{Name: h.name()}
+	set := func(status, why string) outcome {
 		item.Status, item.Why = status, why
 		return item
 	}
@@ -187,21 +168,12 @@ func (t *tool) replayOne(ctx context.Context, o replayOptions, h held) replayed 
 	}
 	a := t.admin(o.nodeFile, h.dir)
 	a.Wait, a.Who = o.wait, t.who()
-	err := a.Release(ctx, h.Key, o.force)
-	switch {
-	case err == nil:
-		return set(wasReleased, "")
-	case errors.Is(err, chain.ErrNoRecord):
-		return set(wasReleased, "by another call, meanwhile")
-	case errors.Is(err, chain.ErrNotYet):
-		return set(hasToWait, err.Error())
-	}
-	return set(hasFailed, err.Error())
+	return set(statusOf(a.Release(ctx, h.Key, o.force)))
 }
 
 // ends says how a replay ended. Of what was named, what has to wait counts as not
 // done.
-func (o replayOptions) ends(items []replayed, named bool) error {
+func (o replayOptions) ends(items []outcome, named bool) error {
 	count := map[string]int{}
 	for _, item := range items {
 		count[item.Status]++
@@ -226,19 +198,6 @@ func (o replayOptions) hint(count map[string]int) string {
 		return "; what may be in use is released only with --force"
 	}
 	return ""
-}
-
-func (t *tool) showReplayed(items []replayed) error {
-	return printItems(t, "Replay", items, func(w io.Writer) {
-		var rows [][]string
-		for _, item := range items {
-			rows = append(rows, []string{oneLine(item.Name), item.Status, oneLine(item.Why)})
-		}
-		if len(rows) == 0 {
-			fmt.Fprintln(w, "nothing is pending")
-		}
-		columns(w, rows)
-	})
 }
 
 // whatLives are lines about what uses, or may use, a record's address.

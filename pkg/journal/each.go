@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -22,9 +23,9 @@ func (j *Journal) Each(f func(r *Record, busy bool), closed func(k Key, why erro
 	}
 	_ = d.Close()
 	buf := make([]byte, 32<<10) // one for all: there may be many thousands
-	for _, container := range names(buf, j.records()) {
+	for _, container := range listInto(buf, j.records(), math.MaxInt) {
 		dir := j.records() + "/" + container
-		for _, file := range names(buf, dir) {
+		for _, file := range listInto(buf, dir, math.MaxInt) {
 			r, busy, err := see(dir + "/" + file)
 			switch {
 			case errors.Is(err, os.ErrNotExist):
@@ -36,22 +37,6 @@ func (j *Journal) Each(f func(r *Record, busy bool), closed func(k Key, why erro
 		}
 	}
 	return nil
-}
-
-// names are those in a folder; of one that is gone meanwhile, none.
-func names(buf []byte, dir string) (all []string) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(fd)
-	for {
-		n, err := unix.ReadDirent(fd, buf)
-		if err != nil || n <= 0 {
-			return all
-		}
-		_, _, all = unix.ParseDirent(buf[:n], -1, all)
-	}
 }
 
 // see reads a record, and says whether somebody has its lock: for that moment it
