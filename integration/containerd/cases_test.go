@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipam-guard/ipam-guard/integration/internal/jail"
 	"github.com/ipam-guard/ipam-guard/integration/internal/trial"
 	"github.com/ipam-guard/ipam-guard/internal/guardtest"
 )
@@ -115,19 +116,48 @@ func TestCase9GuardKilledInAdd(t *testing.T) {
 	}
 }
 
+// bridge is killed, as the kernel does when memory runs out, while its delegate
+// works on an ADD for a guard around bridge. What bridge had started is at an
+// end before the rollback, and nothing is left.
+func TestMainPluginKilledInAdd(t *testing.T) {
+	t.Parallel()
+	m, _ := newMachine(t, latest(), trial.Plugin(), nil)
+	m.SetScript(t, guardtest.Script{"ADD": "alloc; sleep 5s; alloc"})
+	pod := m.Pod("pod")
+	run := make(chan trial.Answer)
+	go func() { run <- pod.Run(long) }()
+	m.AwaitCalls(t, "ADD", 1)
+	if killed := kill(t, m, func(p jail.Process) bool { return p.Name == "bridge" }); killed != 1 {
+		t.Fatalf("%d bridges were found to be killed", killed)
+	}
+	if a := <-run; a.Err == nil {
+		t.Error("Run: bridge was killed, and the pod is there")
+	}
+	if leases, dels := m.Leases(t), m.Calls(t, "DEL"); len(leases) != 0 || len(dels) == 0 {
+		t.Errorf("after the rollback: addresses %v, %d DELs", leases, len(dels))
+	}
+	end(t, pod)
+	m.WantNothingLeft(t)
+}
+
 // killGuard kills the one guard that runs, and not what it started.
 func killGuard(t *testing.T, m *trial.Machine) {
 	t.Helper()
-	killed := 0
+	killed := kill(t, m, func(p jail.Process) bool { return p.Name == "ipam-guard" || p.Folder == "shadow" })
+	if killed != 1 {
+		t.Fatalf("%d guards were found to be killed", killed)
+	}
+}
+
+func kill(t *testing.T, m *trial.Machine, which func(jail.Process) bool) (killed int) {
+	t.Helper()
 	for _, process := range m.Processes(t) {
-		if process.Name == "ipam-guard" || process.Folder == "shadow" {
+		if which(process) {
 			_ = unix.Kill(process.PID, unix.SIGKILL)
 			killed++
 		}
 	}
-	if killed != 1 {
-		t.Fatalf("%d guards were found to be killed", killed)
-	}
+	return killed
 }
 
 // Case 9, its twin: the delegate is a shell script with a child that goes on

@@ -5,6 +5,7 @@ package crio_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -39,12 +40,53 @@ func TestCase19OneNetworkFails(t *testing.T) {
 	m.SetScript(t, nil)
 	trial.OK(t, "second Stop", p.Stop(long))
 	trial.OK(t, "Remove", p.Remove(long))
-	other := c.pod("other")
-	time.Sleep(time.Second)
-	for _, call := range []func(time.Duration) trial.Answer{other.Run, other.Stop, other.Remove} {
-		trial.OK(t, "another pod", call(long))
-	}
+	comeAndGo(t, c, "other")
 	m.WantNothingLeft(t)
+}
+
+// The DEL of a pod's first network takes the minute that is for all of them
+// (here: 5 s, and the guard would have gone on for longer). The second network
+// gets none, then or later. Its attachment's namespace is gone with the pod, and
+// ten minutes on anyone releases it.
+func TestSecondNetworkGetsNoDEL(t *testing.T) {
+	t.Parallel()
+	slow := guardtest.Object{"timeout": guardtest.Object{"del": "20s"}, "deadline": guardtest.Object{"del": "30s"}}
+	m, c := newMachine(t, trial.IPAM(), trial.Network{Name: "one", Settings: slow}, trial.Network{Name: "two"})
+	p := c.pod("pod")
+	trial.OK(t, "Run", p.Run(long))
+	m.SetScript(t, guardtest.Script{"DEL": "sleep 1h"})
+	if a := p.Stop(5 * time.Second); !errors.Is(a.Err, context.DeadlineExceeded) {
+		t.Errorf("Stop: %v, want its time to be up", a.Err)
+	}
+	m.SetScript(t, nil)
+	trial.OK(t, "second Stop", p.Stop(long))
+	trial.OK(t, "Remove", p.Remove(long))
+	for _, call := range m.Calls(t, "DEL") {
+		if call.IfName != "eth0" {
+			t.Errorf("%s was asked for a DEL: this test shows nothing", call.IfName)
+		}
+	}
+	comeAndGo(t, c, "other")
+	if leases, records := m.Leases(t), m.Records(t); len(leases) != 1 || records != 1 {
+		t.Errorf("addresses: %v, records: %d; want those of the second network", leases, records)
+	}
+	comeAndGo(t, c, "another") // in which the namespace is seen to be gone, if it wasn't yet
+	if noted, can := m.TenMinutesOn(t); can {
+		if noted != 1 {
+			t.Errorf("%d records say since when their namespace is gone, want 1", noted)
+		}
+		comeAndGo(t, c, "later")
+		m.WantNothingLeft(t)
+	}
+}
+
+func comeAndGo(t *testing.T, c *crio, name string) {
+	t.Helper()
+	time.Sleep(time.Second) // what failed is due after that
+	p := c.pod(name)
+	for _, call := range []func(time.Duration) trial.Answer{p.Run, p.Stop, p.Remove} {
+		trial.OK(t, name, call(long))
+	}
 }
 
 // Case 43: 50 DELs in a row; a DEL while its ADD is running; three at once

@@ -13,7 +13,6 @@ import (
 
 	"github.com/ipam-guard/ipam-guard/integration/internal/jail"
 	"github.com/ipam-guard/ipam-guard/internal/guardtest"
-	"github.com/ipam-guard/ipam-guard/pkg/journal"
 )
 
 // Answer is what a call of the runtime came to.
@@ -187,12 +186,4 @@ func (m *Machine) look(t testing.TB) Left {
 		l.Processes, l.Netns = len(m.Others(t, m.Own...)), m.Jail.Netns(t)
 	}
 	return l
-}
-
-// Records counts the guard's, whatever their state.
-func (m *Machine) Records(t testing.TB) (count int) {
-	t.Helper()
-	one := func(journal.Key) { count++ }
-	(&journal.Journal{Dir: m.StateDir, Node: journal.Here()}).Walk("", "", one, one)
-	return count
 }
