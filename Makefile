@@ -23,7 +23,7 @@ BENCHARGS ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-28s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: plugin ## the plugin and the administrator's tool, static: bin/ipam-guard, bin/ipam-guardctl
@@ -48,7 +48,7 @@ test: ## all tests that need no root, with the race detector, in random order
 	CGO_ENABLED=1 go test -race -shuffle=on $(UNIT)
 
 .PHONY: integration
-integration: plugin plugins ## tests with bridge and network namespaces, a short make crash; needs root
+integration: plugin plugins integration-runtimes ## tests with bridge and network namespaces, real runtimes, a short make crash; needs root
 	CGO_ENABLED=1 go test -race -shuffle=on -tags=integration ./integration ./integration/crash
 	go test -shuffle=on -tags=integration ./integration/model
 
@@ -62,11 +62,11 @@ integration-kubernetes-short: ## three faults and a storm of 10; says so if its 
 	cd integration/kubernetes && IPAM_GUARD_TESTS_BUILD_TIME=$(BUILDTIME) go test -short -tags=kubernetes -count=1 -timeout 60m
 
 .PHONY: fixtures
-fixtures: ## gets containerd and podman into a cache, once
+fixtures: ## gets containerd and podman into a cache, once: from Debian and the Go proxy, installing nothing
 	go run ./integration/internal/fetch
 
 .PHONY: integration-runtimes
-integration-runtimes: fixtures ## pods of a real containerd and podman, and calls in CRI-O's order; needs root
+integration-runtimes: fixtures ## of these: pods of a real containerd and podman, and calls in CRI-O's order
 	CGO_ENABLED=1 go test -race -shuffle=on -p 1 -parallel 4 -tags=integration ./integration/containerd ./integration/podman ./integration/crio ./integration/internal/...
 
 .PHONY: results
@@ -113,7 +113,7 @@ bench-gate: ## bench, failing where the guard costs more than it may
 	@$(MAKE) --no-print-directory bench BENCHARGS="-gate $(BENCHARGS)"
 
 .PHONY: ci
-ci: ## all that CI runs: build, lint, test, integration (as root), a short fuzz, bench-gate
+ci: ## all that CI runs: build, lint, test, integration and its Kubernetes part (as root), a short fuzz, bench-gate
 	.ci/run
 
 .PHONY: clean

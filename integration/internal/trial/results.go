@@ -16,13 +16,18 @@ func ModuleVersion(path string) string {
 	return path[strings.LastIndex(path, "/")+1:] + " " + strings.TrimSpace(string(out))
 }
 
-// version is the guard's, as make has it.
+// version is the guard's: the commit, and whether anything was changed since. The
+// document doesn't count, it is being written.
 func version() string {
-	out, err := exec.Command("git", "describe", "--tags", "--always", "--dirty").Output()
+	commit, err := exec.Command("git", "describe", "--tags", "--always").Output()
 	if err != nil {
 		return "dev"
 	}
-	return strings.TrimSpace(string(out))
+	changed, err := exec.Command("git", "status", "--porcelain", "--", ":/", ":(exclude,top)"+Document).Output()
+	if err != nil || len(changed) > 0 {
+		return strings.TrimSpace(string(commit)) + "-dirty"
+	}
+	return strings.TrimSpace(string(commit))
 }
 
 // Suite is all faults on one runtime.
