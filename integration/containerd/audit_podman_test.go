@@ -55,7 +55,7 @@ func plantAll(t *testing.T, m *trial.Machine, pm *podman.Podman) *planted {
 		s.unmount(t)
 	}
 	longGone(t, m, p.kept.id)
-	longGone(t, m, p.leaked.id)
+	longGoneForUs(t, m, p.leaked.id)
 	p.recent.gone = true
 	return p
 }
@@ -166,7 +166,7 @@ func (s *stayer) withoutGuard(t *testing.T, m *trial.Machine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	longGone(t, m, s.id)
+	longGoneForUs(t, m, s.id)
 	have := reservedFor(t, m, s.id)
 	if len(have) != 1 || have[0] == s.address {
 		t.Fatalf("%s had %s and has %v", s.Name, s.address, have)

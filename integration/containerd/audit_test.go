@@ -90,13 +90,11 @@ func lose(t *testing.T, m *trial.Machine, container string) {
 	if err := os.Remove(netns); err != nil {
 		t.Fatal(err)
 	}
-	longGone(t, m, container)
+	longGoneForUs(t, m, container)
 }
 
-// longGone lets a container's netns be gone for ten minutes, by its record, and
-// takes its mark away: the calls of others don't find it then, which look at no
-// interface and would release it, too. Only gc and audit do.
-func longGone(t *testing.T, m *trial.Machine, container string) {
+// longGone lets a container's netns be gone for ten minutes, by its record.
+func longGone(t *testing.T, m *trial.Machine, container string) (queue, mark string) {
 	t.Helper()
 	j := &journal.Journal{Dir: m.StateDir, Node: journal.Here()}
 	e := j.Try(journal.Key{Network: "pods", Container: container, IfName: "eth0", Delegate: "host-local"})
@@ -104,11 +102,18 @@ func longGone(t *testing.T, m *trial.Machine, container string) {
 		t.Fatal("no record of " + container)
 	}
 	defer e.Close()
-	err := e.Update(func(r *journal.Record) { r.GoneSince = 1 })
-	if err == nil {
-		err = os.Remove(filepath.Join(m.StateDir, "queue", e.Delegate, e.Mark))
+	if err := e.Update(func(r *journal.Record) { r.GoneSince = 1 }); err != nil {
+		t.Fatal(err)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	return filepath.Join(m.StateDir, "queue", e.Delegate), e.Mark
+}
+
+// longGoneForUs is longGone, and hides the record from the calls for other pods,
+// which would release it, too.
+func longGoneForUs(t *testing.T, m *trial.Machine, container string) {
+	t.Helper()
+	queue, mark := longGone(t, m, container)
+	if err := os.Remove(filepath.Join(queue, mark)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 }
@@ -147,7 +152,7 @@ func TestReleaseRaced(t *testing.T) {
 	lines(t, "gc", gc, err, map[string]string{"lost": "released", p.leaked.id: "released", p.kept.id: "waits", p.again.id: "waits", p.recent.id: "waits"})
 	p.want(t, m, "after gc", p.recent)
 
-	longGone(t, m, p.recent.id)
+	longGoneForUs(t, m, p.recent.id)
 	where = append(where, "--data-dir", filepath.Join(m.Dir, "networks"), "--cni-path", m.Bin, "--release", "--yes")
 	audit, err := ctl(t, m, append([]string{"audit"}, where...)...)
 	if err != nil || strings.Count(audit, "status") != 2 || strings.Count(audit, "released") != 2 {

@@ -97,7 +97,7 @@ func (op *operation) collectOne(ctx context.Context, k journal.Key, list []attac
 	if slices.ContainsFunc(list, func(a attachment) bool { return a.ContainerID == k.Container }) {
 		by = journal.Anyone
 	}
-	if !op.journal.Releasable(&e.Record, by) {
+	if !op.mayRelease(&e.Record, by) {
 		return "", false
 	}
 	s := &op.conf.settings

@@ -42,7 +42,7 @@ func (op *operation) replayOneOf(ctx context.Context, due []journal.Mark) bool {
 		if e == nil {
 			continue
 		}
-		if op.journal.Releasable(&e.Record, journal.Anyone) {
+		if op.mayRelease(&e.Record, journal.Anyone) {
 			op.replay(ctx, e, nil)
 			e.Close()
 			return true
@@ -68,7 +68,7 @@ func (op *operation) postpone(waiting []journal.Mark) {
 
 // lookAt notes since when the netns of one attachment is gone, and releases it
 // if that is so for long and this call may still release one.
-func (op *operation) lookAt(ctx context.Context, attached []journal.Mark, mayRelease bool) {
+func (op *operation) lookAt(ctx context.Context, attached []journal.Mark, release bool) {
 	m, ok := op.journal.Next(attached)
 	if !ok {
 		return
@@ -83,7 +83,7 @@ func (op *operation) lookAt(ctx context.Context, attached []journal.Mark, mayRel
 	}
 	switch gone := op.journal.NetnsGone(&e.Record); {
 	case op.journal.Releasable(&e.Record, journal.Anyone):
-		if mayRelease {
+		if release && op.mayRelease(&e.Record, journal.Anyone) {
 			op.replay(ctx, e, nil)
 		}
 	case gone && (e.GoneSince == 0 || e.Boot != op.journal.Boot):
@@ -246,7 +246,7 @@ func (op *operation) makeRoom(ctx context.Context, h *held) {
 			return true
 		}
 		if e := op.journal.Open(m, op.warn); e != nil {
-			if op.journal.Releasable(&e.Record, journal.Anyone) {
+			if op.mayRelease(&e.Record, journal.Anyone) {
 				op.replay(ctx, e, h)
 			}
 			e.Close()

@@ -1,6 +1,7 @@
 // Package inuse finds the addresses that interfaces of this machine have, in
 // every network namespace there is: those of processes, and those that are
-// mounted somewhere, also where no process lives in them.
+// mounted somewhere or held open by a process, also where no process lives in
+// them.
 //
 // It promises that what it could not look into is an error beside what it has
 // seen: an address that isn't there is in use by nobody here only without one.
@@ -74,6 +75,20 @@ func (s *search) process(dir string) {
 	} else if !s.mounts[mnt] {
 		s.mounts[mnt] = true
 		s.mounted(dir)
+	}
+	s.open(dir)
+}
+
+// open looks into the namespaces that a process holds open.
+func (s *search) open(dir string) {
+	entries, err := os.ReadDir(dir + "/fd")
+	s.failed(err)
+	for _, e := range entries {
+		path := dir + "/fd/" + e.Name()
+		if net, err := os.Readlink(path); err == nil && strings.HasPrefix(net, "net:[") && !s.namespaces[net] {
+			s.namespaces[net] = true
+			s.namespace(path)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package inuse_test
 
 import (
 	"bufio"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -71,6 +72,44 @@ read end`
 	_ = in.Close()
 	_ = cmd.Wait()
 	if _, ok := addresses(t)[netip.MustParseAddr("192.0.2.77")]; ok {
+		t.Error("its namespace is gone, and it is still in use")
+	}
+}
+
+// A namespace that has neither a process nor a name: somebody holds it open. Not
+// beside others: a process that they start has for a moment all that we hold open.
+func TestHeldOpenOnly(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("making network namespaces needs root")
+	}
+	cmd := exec.Command("sh", "-c", "ip addr add 192.0.2.78/32 dev lo && echo && read end")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	netns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid))
+	_ = in.Close()
+	_ = cmd.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := addresses(t)[netip.MustParseAddr("192.0.2.78")]; !ok {
+		t.Error("its namespace is held open, and it is in use nowhere")
+	}
+	_ = netns.Close()
+	if _, ok := addresses(t)[netip.MustParseAddr("192.0.2.78")]; ok {
 		t.Error("its namespace is gone, and it is still in use")
 	}
 }
