@@ -69,6 +69,11 @@ fixtures: ## gets containerd and podman into a cache, once: from Debian and the 
 integration-runtimes: fixtures ## of these: pods of a real containerd and podman, and calls in CRI-O's order
 	CGO_ENABLED=1 go test -race -shuffle=on -p 1 -parallel 4 -tags=integration ./integration/containerd ./integration/podman ./integration/crio ./integration/internal/...
 
+.PHONY: integration-audit
+integration-audit: fixtures ## audit --release and gc beside pods of containerd and podman, and on whereabouts' pools; 6 min, needs root
+	go test -tags=results -run TestReleaseRaced -count=1 -timeout 20m ./integration/containerd
+	go test -tags=kubernetes -count=1 -timeout 60m ./integration/kubernetes/audit
+
 .PHONY: results
 results: fixtures ## misbehaviour on real runtimes, bare and guarded; writes docs/results-runtimes.md; needs root
 	go test -tags=results -run 'TestResults|TestCost' -p 1 -parallel 3 -count=1 -timeout 60m ./integration/crio ./integration/podman ./integration/containerd

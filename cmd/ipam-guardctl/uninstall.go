@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -71,7 +72,7 @@ type leaving struct {
 	steps []step
 	dirs  []string // of records
 	holds []string // why the binary stays
-	would bool     // a dry run found something to do
+	would bool     // something was done already, or a dry run found something to do
 }
 
 func (l *leaving) run(ctx context.Context, dir string) error {
@@ -90,6 +91,11 @@ func (l *leaving) run(ctx context.Context, dir string) error {
 		}
 		return err
 	}
+	if l.would && !l.dryRun { // a configuration was unwrapped
+		if n := settle(ctx, foldersOf(own, shadows)); n > 0 {
+			l.holds = append(l.holds, count(n, "call")+" for pods that began before")
+		}
+	}
 	owed := l.records(ctx, false)
 	l.removeShadows(shadows, owed)
 	if len(shadows) > 0 && !l.dryRun { // what they were at while they were there
@@ -106,6 +112,13 @@ func (l *leaving) run(ctx context.Context, dir string) error {
 		return &exitError{exitPartly, fmt.Errorf("not done yet: %s; give the same command again later", strings.Join(l.holds, ", "))}
 	}
 	return nil
+}
+
+func foldersOf(files ...[]string) (dirs []string) {
+	for _, path := range slices.Concat(files...) {
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	return dirs
 }
 
 func (l *leaving) step(what, name, status string) {

@@ -51,8 +51,8 @@ func validateCommand(t *tool) *cobra.Command {
 or pass over; of each guard in front of which delegate it stands, its settings and
 where each of them comes from, and whether its deadlines fit what runtimes allow.
 
-containerd takes the first file by name; if that one is no good it has no network.
-CRI-O loads all that are good, and the first of them is the default network.
+containerd takes the first file by name; if that one is no good it starts and stops
+no pod. CRI-O loads all that are good, and the first of them is the default network.
 
 Exit status 3: there are findings.`,
 		Example: `  ipam-guardctl validate /etc/cni/net.d
@@ -136,7 +136,7 @@ func (f folder) fate(at int) string {
 	}
 	switch {
 	case file.refused != nil && at == 0:
-		return "refused: containerd has no network as long as this file comes first, CRI-O passes it over"
+		return "refused: containerd starts and stops no pod as long as this file comes first, CRI-O passes it over"
 	case file.refused != nil:
 		return "refused: containerd doesn't look at it, CRI-O passes it over"
 	case at == 0:
@@ -153,7 +153,21 @@ func (v *validated) find(format string, args ...any) {
 
 func (v *validated) look(ctx context.Context, file folderFile, o validateOptions) {
 	v.lookAtAll(ctx, file, o)
+	v.lookForPlugins(file, o)
 	v.lookAtTimes(o.networks)
+}
+
+// lookForPlugins finds those that the runtime itself would look for in vain.
+func (v *validated) lookForPlugins(file folderFile, o validateOptions) {
+	if file.edited != nil || o.noProbe {
+		return
+	}
+	for i, p := range file.conf.Plugins {
+		if _, err := delegate.Find(p.Type, o.cniPath); err != nil && !p.Guarded() {
+			v.find("%s: no plugin %q in %s: containerd starts no pod, CRI-O passes the file over",
+				pluginName(file.conf, i), p.Type, o.cniPath)
+		}
+	}
 }
 
 // lookAtAll is look, but for the times.

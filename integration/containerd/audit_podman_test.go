@@ -70,7 +70,7 @@ func plant(t *testing.T, m *trial.Machine, pm *podman.Podman, name string) *stay
 	if len(f) != 4 {
 		t.Fatalf("podman inspect: %q", said)
 	}
-	have := reservedFor(t, m, f[0])
+	have := trial.ReservedFor(t, m.Node, "pods", f[0])
 	if len(have) != 1 || !inUse(t, m)[have[0]] {
 		t.Fatalf("%s has %v", name, have)
 	}
@@ -87,7 +87,7 @@ func (p *planted) want(t *testing.T, m *trial.Machine, when string, more ...*sta
 	t.Helper()
 	used := inUse(t, m, p.holder)
 	for _, s := range append(p.stay(), more...) {
-		have := reservedFor(t, m, s.id)
+		have := trial.ReservedFor(t, m.Node, "pods", s.id)
 		if len(have) != 1 || have[0] != s.address || used[s.address] == s.gone {
 			t.Errorf("%s: %s had %s and has %v, on an interface: %v", when, s.Name, s.address, have, used[s.address])
 		}
@@ -167,7 +167,7 @@ func (s *stayer) withoutGuard(t *testing.T, m *trial.Machine) {
 		t.Fatal(err)
 	}
 	longGoneForUs(t, m, s.id)
-	have := reservedFor(t, m, s.id)
+	have := trial.ReservedFor(t, m.Node, "pods", s.id)
 	if len(have) != 1 || have[0] == s.address {
 		t.Fatalf("%s had %s and has %v", s.Name, s.address, have)
 	}

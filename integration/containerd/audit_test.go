@@ -28,18 +28,6 @@ func network() trial.Network {
 	return trial.Network{Version: "1.0.0", Name: "pods", Delegate: trial.RealHostLocal}
 }
 
-// reservedFor are the addresses that host-local holds for a container.
-func reservedFor(t testing.TB, m *trial.Machine, container string) (addresses []string) {
-	t.Helper()
-	for _, address := range trial.Reserved(t, m.Node, "pods") {
-		text, _ := os.ReadFile(filepath.Join(m.Dir, "networks", "pods", address)) // gone meanwhile: not this one's
-		if strings.HasPrefix(string(text), container+"\r\n") {
-			addresses = append(addresses, address)
-		}
-	}
-	return addresses
-}
-
 // hold makes a reservation as host-local did an hour ago.
 func hold(t *testing.T, m *trial.Machine, address, container string) {
 	t.Helper()
@@ -187,7 +175,7 @@ func left(t *testing.T, m *trial.Machine, p *planted, living []guest) {
 	used := inUse(t, m)
 	var want []string
 	for _, g := range living {
-		have := reservedFor(t, m, g.id)
+		have := trial.ReservedFor(t, m.Node, "pods", g.id)
 		if len(have) != 1 || !used[have[0]] {
 			t.Errorf("%s lives and has %v", g.name, have)
 		}
@@ -204,7 +192,7 @@ func left(t *testing.T, m *trial.Machine, p *planted, living []guest) {
 	}
 	for _, g := range living {
 		end(t, g)
-		if have := reservedFor(t, m, g.id); len(have) > 0 {
+		if have := trial.ReservedFor(t, m.Node, "pods", g.id); len(have) > 0 {
 			t.Errorf("%s is gone and has %v", g.name, have)
 		}
 	}
@@ -250,7 +238,7 @@ func churn(t *testing.T, m *trial.Machine, name string, start func(*testing.T, s
 			living = append(living, g)
 			continue
 		}
-		if have := reservedFor(t, m, g.id); len(have) != 1 {
+		if have := trial.ReservedFor(t, m.Node, "pods", g.id); len(have) != 1 {
 			t.Errorf("%s lives and has %v", g.name, have)
 		}
 		trial.OK(t, "Stop", g.Stop(long))

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +79,18 @@ func Reserved(t testing.TB, n *guardtest.Node, network string) (addresses []stri
 	for _, e := range entries {
 		if net.ParseIP(e.Name()) != nil {
 			addresses = append(addresses, e.Name())
+		}
+	}
+	return addresses
+}
+
+// ReservedFor are host-local's reservations for a container in a network.
+func ReservedFor(t testing.TB, n *guardtest.Node, network, container string) (addresses []string) {
+	t.Helper()
+	for _, address := range Reserved(t, n, network) {
+		text, _ := os.ReadFile(filepath.Join(n.Dir, "networks", network, address)) // gone meanwhile: not this one's
+		if strings.HasPrefix(string(text), container+"\r\n") {
+			addresses = append(addresses, address)
 		}
 	}
 	return addresses
