@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ipam-guard/ipam-guard/internal/atomicfile"
 	"github.com/ipam-guard/ipam-guard/pkg/chain"
 	"github.com/ipam-guard/ipam-guard/pkg/conflist"
+	"github.com/ipam-guard/ipam-guard/pkg/journal"
 )
 
 type uninstallOptions struct {
@@ -52,7 +55,7 @@ func uninstallCommand(t *tool) *cobra.Command {
   ipam-guardctl uninstall --abandon /etc/cni/net.d`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return (&leaving{tool: t, uninstallOptions: o}).run(cmd.Context(), args[0])
+			return (&leaving{tool: t, uninstallOptions: o, boot: journal.Here().Boot}).run(cmd.Context(), args[0])
 		},
 	}
 	f := cmd.Flags()
@@ -71,6 +74,7 @@ type leaving struct {
 	uninstallOptions
 	steps []step
 	dirs  []string // of records
+	boot  string   // of the node
 	holds []string // why the binary stays
 	would bool     // something was done already, or a dry run found something to do
 }
@@ -102,8 +106,12 @@ func (l *leaving) run(ctx context.Context, dir string) error {
 		l.records(ctx, true)
 	}
 	l.remove(own)
+	l.removeFolders()
 	if err := l.showSteps("Uninstall", l.steps); err != nil {
 		return err
+	}
+	if len(l.steps) == 0 {
+		l.warn("nothing to do: no configuration in %s names the guard, and it is in none of %s", dir, l.cniPath)
 	}
 	switch {
 	case l.dryRun && l.would:
@@ -196,7 +204,7 @@ func (l *leaving) records(ctx context.Context, again bool) map[string]int {
 
 func (l *leaving) admin(dir string) chain.Admin {
 	a := l.tool.admin(l.nodeFile, dir)
-	a.Note = !l.dryRun
+	a.Note, a.Wait, a.Who, a.Why = !l.dryRun, 10*time.Second, l.who(), "uninstall"
 	return a
 }
 
@@ -212,11 +220,14 @@ func (l *leaving) record(ctx context.Context, a chain.Admin, r chain.Held) (stat
 		return "can't be read, or is of a newer version: would be abandoned", true
 	case !r.Releasable && !r.Pending() && !r.NetnsGone:
 		return "lives", true
-	case !r.Releasable && !r.Pending():
-		return "its network namespace is gone: is released ten minutes after that was seen", true
+	case !r.Releasable && !l.abandon:
+		return l.notYet(r), true
+	case l.dryRun && r.Releasable:
+		l.would = true
+		return "owed (" + string(r.State) + "): would be released", false
 	case l.dryRun:
 		l.would = true
-		return "owed (" + string(r.State) + "): would be released", true
+		return "would be abandoned: " + l.notYet(r), false
 	}
 	err := chain.ErrNotYet
 	if r.Releasable {
@@ -226,12 +237,24 @@ func (l *leaving) record(ctx context.Context, a chain.Admin, r chain.Held) (stat
 		return "released", false
 	}
 	if !l.abandon {
-		return "would be abandoned: not released: " + err.Error(), true
+		return "not released: " + err.Error() + "; --abandon would give it up", true
 	}
 	if gone := a.Forget(ctx, r.Key); gone != nil {
 		return gone.Error(), true
 	}
 	return "abandoned: its address may stay taken: " + err.Error(), false
+}
+
+// notYet says why a record that is owed can't be released now, and when.
+func (l *leaving) notYet(r chain.Held) string {
+	switch {
+	case !r.NetnsGone:
+		return "owed, and may be in use as long as its network namespace is there"
+	case r.GoneSince == 0 || r.Boot != l.boot:
+		return "its network namespace is gone: may be released ten minutes after a call that isn't a dry run has seen that"
+	}
+	in := max(0, 10*time.Minute-time.Duration(journal.Uptime()-r.GoneSince)*time.Millisecond)
+	return "its network namespace is gone: may be released in " + in.Round(time.Second).String()
 }
 
 func (l *leaving) removeShadows(shadows []string, owed map[string]int) {
@@ -253,6 +276,27 @@ func (l *leaving) remove(own []string) {
 			continue
 		}
 		l.removeFile(path)
+	}
+}
+
+// removeFolders removes what records leave of their folders, once the guard is
+// gone and none is left.
+func (l *leaving) removeFolders() {
+	if l.dryRun || len(l.holds) > 0 {
+		return
+	}
+	for _, dir := range l.dirs {
+		if left := l.admin(dir).Records(); len(left) > 0 {
+			continue
+		}
+		queues, _ := filepath.Glob(filepath.Join(dir, "queue", "*"))
+		for _, path := range queues {
+			_ = os.Remove(filepath.Join(path, "cursor"))
+			_ = os.Remove(path) // unless it isn't empty, here and below
+		}
+		for _, name := range []string{"queue", "records", ""} {
+			_ = os.Remove(filepath.Join(dir, name))
+		}
 	}
 }
 
