@@ -83,6 +83,7 @@ type auditing struct {
 	auditOptions
 	stores []delegateStore // that were read, in the last look
 	unseen []error         // what could not be looked at
+	tidy   []func()        // what is done when all is released
 }
 
 func (a *auditing) run(ctx context.Context) error {

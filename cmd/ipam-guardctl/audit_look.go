@@ -57,9 +57,10 @@ func (a *auditing) look(ctx context.Context) (f audit.Facts, err error) {
 	if unseen != nil { // what has a record must not look as if it had none
 		return f, unseen
 	}
+	f.Records = make([]chain.Held, 0, len(records))
 	dirs := map[journal.Key]string{}
 	for _, h := range records {
-		f.Records = append(f.Records, h.Held)
+		f.Records = append(f.Records, *h.Held)
 		dirs[h.Key] = h.dir
 	}
 	f.StateDirs = dirs

@@ -67,6 +67,11 @@ func (a *auditing) freeAll(ctx context.Context, chosen []*audit.Finding) {
 		Pause: lookAgain, InUse: inuse.Addresses,
 		Running: func(ctx context.Context) (audit.Running, error) { return a.list(ctx, a.tool) },
 	}
+	defer func() {
+		for _, tidy := range a.tidy {
+			tidy()
+		}
+	}()
 	p := a.progress(len(all))
 	defer p.end()
 	r.Release(ctx, all, func(i int, err error) {
@@ -89,7 +94,13 @@ func (a *auditing) candidate(f *audit.Finding) audit.Candidate {
 	}
 	c.Addresses = append(slices.Clone(c.Addresses), f.Held.Address)
 	if f.Delegate == hostLocal {
-		c.Still = func() error { return sameReservation(f.Held) }
+		later := c.Still
+		c.Still = func() error {
+			if err := sameReservation(f.Held); err != nil || later == nil {
+				return err
+			}
+			return later()
+		}
 		c.Released = func() error { return reservationGone(f.Held) }
 	}
 	return c
@@ -117,7 +128,9 @@ func (a *auditing) claim(ctx context.Context, f *audit.Finding) (*chain.Hold, er
 	}
 	key := journal.Key{Network: n.Name, Container: f.Container, IfName: ifname, Delegate: n.Delegate}
 	dir := chain.ViewOf(n.Delegate, a.nodeFile, facts.Guard).Settings.StateDir
-	return a.admin(dir).Claim(ctx, key, facts)
+	admin := a.admin(dir)
+	a.tidy = append(a.tidy, admin.Tidy())
+	return admin.Claim(ctx, key, facts)
 }
 
 // errChanged says that it is another's now.

@@ -117,13 +117,16 @@ func (c *choice) decide(p conflist.Plugin, nad bool, position string) {
 	}
 }
 
+// shadowPath is the usual CNI_PATH of a node with a shadow.
+const shadowPath = "/opt/ipam-guard/shadow:/opt/cni/bin"
+
 // shadowed says how the position that no edit of a configuration makes is had.
 func shadowed(p conflist.Plugin) string {
 	name := p.IPAM.Type
 	if name == "" {
 		name = p.Type
 	}
-	return "the configuration stays as it is: ipam-guardctl install --shadow " + name
+	return "the configuration stays as it is: ipam-guardctl install --shadow " + name + " --cni-path " + shadowPath
 }
 
 func bareName(name string) bool {

@@ -33,8 +33,8 @@ last, programs that write configurations anew, whether deadlines fit what runtim
 allow, records, the clock, and whether Multus sees the same folders. It changes
 nothing. Each finding says why it matters, and the command that mends it.
 
---conf-dir and --cni-path are the runtime's own, as its configuration says, unless
-they are given. In a container, --root is where the node's file system is mounted.
+--conf-dir and --cni-path are the runtime's own unless they are given: as it says
+itself (containerd), else by its configuration files. In a container, --root is where the node's file system is mounted.
 
 Exit status 3: there are findings.`
 
@@ -81,7 +81,7 @@ func (d *doctor) run(ctx context.Context) error {
 	if d.root != "" {
 		d.nodeFile, d.confDir = d.at(d.nodeFile), d.at(d.confDir)
 	}
-	d.lookAtRuntimes()
+	d.lookAtRuntimes(ctx)
 	for _, place := range d.places() {
 		d.lookAtConfigurations(ctx, place)
 		d.lookAtBinaries(ctx, place)

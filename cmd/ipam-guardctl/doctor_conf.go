@@ -124,15 +124,24 @@ func built(path string) string {
 	return fmt.Sprintf("%s, %s", orNone(info.Main.Version), info.GoVersion)
 }
 
-// mountOf is the mount point of the file system that a path is on.
+// mountOf is the mount point that a path is below.
 func mountOf(path string) string {
-	var here, above unix.Stat_t
-	for path = existing(path); path != "/"; path = filepath.Dir(path) {
-		if unix.Stat(path, &here) != nil || unix.Stat(filepath.Dir(path), &above) != nil || here.Dev != above.Dev {
-			return path
-		}
+	for path = existing(path); path != "/" && sameMount(path, filepath.Dir(path)); {
+		path = filepath.Dir(path)
 	}
 	return path
+}
+
+// sameMount goes by the device, too: a bind mount has that of what it shows, and
+// kernels before 5.8 don't say which mount a file is on.
+func sameMount(a, b string) bool {
+	var x, y unix.Statx_t
+	for path, st := range map[string]*unix.Statx_t{a: &x, b: &y} {
+		if unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, st) != nil {
+			return false
+		}
+	}
+	return x.Mnt_id == y.Mnt_id && x.Dev_major == y.Dev_major && x.Dev_minor == y.Dev_minor
 }
 
 // existing is a path, or the folder above it that is there.

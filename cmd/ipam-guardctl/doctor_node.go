@@ -90,15 +90,15 @@ func (d *doctor) lookAtRecords() []held {
 	}
 	var c recordCount
 	gone, stuck, late := 0, 0, 0
-	var worst held
+	most, last := 0, ""
 	for _, h := range all {
 		c.add(h)
 		switch {
 		case h.State == journal.Attached && h.NetnsGone && !h.Busy:
 			gone++
 		case h.Pending() && h.Tries >= 5:
-			if stuck++; h.Tries > worst.Tries {
-				worst = h
+			if stuck++; h.Tries > most {
+				most, last = h.Tries, h.LastError
 			}
 		case h.Pending() && h.Releasable && h.wait() < -10*time.Minute:
 			late++
@@ -112,7 +112,7 @@ func (d *doctor) lookAtRecords() []held {
 	}
 	finding(c.Unreadable, "can't be read", "the DEL of such an attachment goes by what the runtime sends", "ipam-guardctl pending   # lists them, forget sets them aside")
 	finding(c.Newer, "of a newer version", "this one leaves them alone, and what they owe", "ipam-guardctl install   # of the newer version")
-	finding(stuck, fmt.Sprintf("failed to be released, up to %d times: %s", worst.Tries, oneLine(worst.LastError)),
+	finding(stuck, fmt.Sprintf("failed to be released, up to %d times: %s", most, oneLine(last)),
 		"those addresses are taken, and nobody has them", "ipam-guardctl replay --all")
 	finding(late, "due for more than ten minutes", "no call for another pod comes to release them", "ipam-guardctl replay --all")
 	finding(gone, "of attachments whose network namespace is gone", "their DEL never came", "ipam-guardctl replay --all   # and again ten minutes later")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ipam-guard/ipam-guard/cmd/ipam-guardctl/internal/cri"
 )
 
 // knownRuntime is a runtime that calls CNI plugins: where its socket and its
@@ -51,24 +54,36 @@ type confPlace struct {
 
 func (p confPlace) cniPath() string { return strings.Join(p.binDirs, ":") }
 
-func (d *doctor) lookAtRuntimes() {
+func (d *doctor) lookAtRuntimes(ctx context.Context) {
 	for _, k := range knownRuntimes {
 		if _, err := os.Stat(d.at(k.socket)); err != nil {
 			continue
 		}
-		confDir, confBy := d.configured(k.configs, k.conf, []string{k.confDir})
-		binDirs, _ := d.configured(k.configs, k.bin, k.binDirs)
-		found := foundRuntime{k.name, confPlace{d.at(confDir[0]), nil}}
-		for _, dir := range binDirs {
+		folders, by := d.foldersOf(ctx, k)
+		found := foundRuntime{k.name, confPlace{d.at(folders.ConfDir), nil}}
+		for _, dir := range folders.BinDirs {
 			found.binDirs = append(found.binDirs, d.at(strings.TrimSuffix(dir, "/")))
 		}
 		d.runtimes = append(d.runtimes, found)
 		d.ok("runtime", "%s, %s (%s): conf folder %s, plugins in %s (%s)", k.name, k.socket, answers(d.at(k.socket)),
-			found.confDir, found.cniPath(), confBy)
+			found.confDir, found.cniPath(), by)
 	}
 	if len(d.runtimes) == 0 {
 		d.ok("runtime", "none of the sockets that are known is there")
 	}
+}
+
+// foldersOf are those that the runtime itself names, where it does; else those of
+// its configuration files: it may have been started with others. by says who says so.
+func (d *doctor) foldersOf(ctx context.Context, k knownRuntime) (folders cri.Folders, by string) {
+	if slices.Contains(cri.Sockets(), k.socket) {
+		if folders, err := cri.FoldersOf(ctx, d.at(k.socket)); err == nil {
+			return folders, "as the runtime says"
+		}
+	}
+	confDir, by := d.configured(k.configs, k.conf, []string{k.confDir})
+	binDirs, _ := d.configured(k.configs, k.bin, k.binDirs)
+	return cri.Folders{ConfDir: confDir[0], BinDirs: binDirs}, by
 }
 
 // answers says whether somebody listens at a socket.

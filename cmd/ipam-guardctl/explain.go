@@ -23,17 +23,18 @@ type explainOptions struct {
 
 // explained is what becomes of one outcome.
 type explained struct {
-	Verb     string   `json:"verb"`
-	Delegate string   `json:"delegate"`
-	Kind     string   `json:"kind"`
-	Attempt  int      `json:"attempt"`
-	Rule     string   `json:"rule"`
-	Origin   string   `json:"origin"` // administrator, built in
-	Retry    bool     `json:"retry"`
-	Then     string   `json:"then"`
-	Why      string   `json:"why,omitempty"`
-	Told     string   `json:"told"` // what the runtime gets
-	Notes    []string `json:"notes,omitempty"`
+	Call     *loggedCall `json:"call,omitempty"` // of a line of the log
+	Verb     string      `json:"verb"`
+	Delegate string      `json:"delegate"`
+	Kind     string      `json:"kind"`
+	Attempt  int         `json:"attempt"`
+	Rule     string      `json:"rule"`
+	Origin   string      `json:"origin"` // administrator, built in, setting; none: no rule is asked
+	Retry    bool        `json:"retry"`
+	Then     string      `json:"then"`
+	Why      string      `json:"why,omitempty"`
+	Told     string      `json:"told"` // what the runtime gets
+	Notes    []string    `json:"notes,omitempty"`
 }
 
 func explainCommand(t *tool) *cobra.Command {
@@ -44,10 +45,11 @@ func explainCommand(t *tool) *cobra.Command {
 		Long: `explain asks the policy of this node about an outcome: which rule decides, whether
 the delegate is run again, and what the runtime is told. The outcome comes from
 flags, from a line of the guard's log (--line), or from lines of it on stdin (-),
-of which those are explained that failed.
+of which those are explained that failed, with the time and the container of each.
 
-Settings are those of the node's file, and with --conf those of a guarded
-configuration.`,
+Settings are those of now: of the node's file, and with --conf of a guarded
+configuration. Where the log says that another rule decided, or that the runtime
+was told something else, both are said.`,
 		Example: `  ipam-guardctl explain --delegate whereabouts --kind timeout
   ipam-guardctl explain --message 'dial tcp 10.96.0.1:443: connection refused' --attempt 3
   tail -n 20 /var/log/ipam-guard/ipam-guard.log | ipam-guardctl explain -`,
@@ -122,11 +124,8 @@ func (t *tool) explainAll(o explainOptions, fromStdin bool) ([]explained, error)
 	case fromStdin:
 		return t.explainLines(o, t.in)
 	case o.line != "":
-		items, err := t.explainLines(o, strings.NewReader(o.line))
-		if err == nil && len(items) == 0 {
-			return nil, fmt.Errorf("--line: all went well in that call")
-		}
-		return items, err
+		item, err := o.explainLine([]byte(o.line))
+		return []explained{item}, named("--line", err)
 	}
 	item, err := o.explain(o.outcome)
 	return []explained{item}, err
@@ -142,10 +141,11 @@ func (o explainOptions) explain(outcome policy.Outcome) (explained, error) {
 	v := s.Decide(outcome)
 	e := explained{
 		Verb: outcome.Verb, Delegate: outcome.Delegate, Kind: string(outcome.Kind), Attempt: outcome.Attempt,
-		Rule: v.Rule, Origin: "administrator", Retry: v.Retry, Then: string(v.Then),
+		Rule: v.Rule, Retry: v.Retry, Then: string(v.Then), Told: told(outcome, v),
 	}
-	e.Why, e.Origin = originOf(v.Rule, s.Policy.Rules)
-	e.Told = told(outcome, v)
+	if e.Why, e.Origin = originOf(outcome, v.Rule, s.Policy); e.Origin == noOrigin {
+		e.Rule = ""
+	}
 	if v.Retry {
 		e.Notes = append(e.Notes, fmt.Sprintf("run again while %s is left of the deadline of %s", s.Need(outcome.Verb), s.Deadline.Of(outcome.Verb)))
 	}
@@ -153,7 +153,7 @@ func (o explainOptions) explain(outcome policy.Outcome) (explained, error) {
 		e.Notes = append(e.Notes, "mode is bypass: no rule is asked, the runtime gets what the delegate says")
 	}
 	for _, p := range view.Problems {
-		e.Notes = append(e.Notes, "left out of the settings: "+p.String())
+		e.Notes = append(e.Notes, "left out of the settings: "+inNodeFile(p, o.nodeFile))
 	}
 	return e, nil
 }
@@ -177,22 +177,22 @@ func (o explainOptions) guardObject(delegateType string) ([]byte, error) {
 	return nil, fmt.Errorf("%s has no guard in front of %s: say --delegate", o.conf, delegateType)
 }
 
-// originOf says who made a rule, and why.
-func originOf(rule string, own []policy.Rule) (why, origin string) {
-	for _, r := range own {
-		if r.Name == rule {
-			return "", "administrator"
-		}
+// noOrigin is that of no rule: none is asked about a success, and none about
+// CHECK, STATUS and GC.
+const noOrigin = "none"
+
+// originOf says who made the rule that decided, and why.
+func originOf(o policy.Outcome, rule string, p policy.Policy) (why, origin string) {
+	if o.Kind == policy.OK || o.Verb != "ADD" && o.Verb != "DEL" {
+		return "", noOrigin
 	}
-	for _, b := range policy.Builtins() {
-		if b.Name == rule {
-			return b.Why, "built in"
-		}
+	if b, ok := p.Builtin(o); ok {
+		return b.Why, "built in"
 	}
 	if rule == policy.OnErrorRule {
 		return "no rule matches", "setting"
 	}
-	return "", "built in"
+	return "", "administrator"
 }
 
 // told is what the runtime gets, in the end.
@@ -226,22 +226,33 @@ func (t *tool) showExplained(items []explained) error {
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
-			rows := [][]string{
-				{"outcome", fmt.Sprintf("%s of %s, attempt %d: %s", e.Verb, e.Delegate, e.Attempt, e.Kind)},
-				{"rule", orNone(e.Rule) + " (" + e.Origin + ")"},
-				{"again", yesNo(e.Retry)},
-				{"then", e.Then},
-				{"told", e.Told},
-			}
-			if e.Why != "" {
-				rows = append(rows, []string{"why", e.Why})
-			}
-			for _, note := range e.Notes {
-				rows = append(rows, []string{"note", note})
-			}
-			columns(w, rows)
+			columns(w, e.rows())
 		}
 	})
+}
+
+func (e explained) rows() [][]string {
+	var rows [][]string
+	add := func(name, text string) { rows = append(rows, []string{name, printable(text)}) }
+	if e.Call != nil {
+		add("call", fmt.Sprintf("%s  %s", e.Call.Time, e.Call.of(e.Verb)))
+	}
+	add("outcome", fmt.Sprintf("%s of %s, attempt %d: %s", e.Verb, e.Delegate, e.Attempt, e.Kind))
+	rule := e.Rule + " (" + e.Origin + ")"
+	if e.Origin == noOrigin {
+		rule = "none is asked"
+	}
+	add("rule", rule)
+	add("again", yesNo(e.Retry))
+	add("then", e.Then)
+	add("told", e.Told)
+	if e.Why != "" {
+		add("why", e.Why)
+	}
+	for _, note := range e.Notes {
+		add("note", note)
+	}
+	return rows
 }
 
 func yesNo(is bool) string {

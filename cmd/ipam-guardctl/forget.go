@@ -56,7 +56,7 @@ goes to the guard's log.`,
 }
 
 func (t *tool) forget(ctx context.Context, o forgetOptions, name string) error {
-	all, unseen := t.records(o.recordOptions, false)
+	all, unseen := t.records(o.recordOptions, false, name)
 	h, err := find(all, name)
 	if err != nil {
 		return firstOf(unseen, err)

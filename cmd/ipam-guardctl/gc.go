@@ -1,14 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ipam-guard/ipam-guard/cmd/ipam-guardctl/internal/audit"
 	"github.com/ipam-guard/ipam-guard/cmd/ipam-guardctl/internal/inuse"
+	"github.com/ipam-guard/ipam-guard/cmd/ipam-guardctl/internal/store"
 	"github.com/ipam-guard/ipam-guard/pkg/chain"
 	"github.com/ipam-guard/ipam-guard/pkg/journal"
 )
@@ -139,7 +143,7 @@ func (c *collecting) again(ctx context.Context) {
 	c.warn("%s whose containers are gone: released if they still are in %s", count(len(c.gone), "attachment"), lookAgain)
 	var all []audit.Candidate
 	for _, h := range c.gone {
-		all = append(all, byRecord(c.admin(h), h.Held))
+		all = append(all, byRecord(c.admin(h), *h.Held))
 	}
 	r := audit.Releaser{
 		Pause: lookAgain, InUse: inuse.Addresses,
@@ -157,8 +161,53 @@ func (c *collecting) again(ctx context.Context) {
 func byRecord(a chain.Admin, h chain.Held) audit.Candidate {
 	return audit.Candidate{
 		Container: h.Container, Addresses: audit.AddressesOf(h.Result),
-		Hold: func(ctx context.Context) (*chain.Hold, error) { return a.Hold(ctx, h.Key) },
+		Hold:  func(ctx context.Context) (*chain.Hold, error) { return a.Hold(ctx, h.Key) },
+		Still: func() error { return nothingLater(h) },
 	}
+}
+
+// nothingLater says that an attachment was made anew past its record: by a
+// container that podman has started again while no guard was in its network's
+// configuration, or one with a record of another delegate type. host-local's DEL
+// goes by container and interface, and would free what that has now.
+func nothingLater(h chain.Held) error {
+	dir, network, ok := hostLocalOf(h.Netconf)
+	if !ok {
+		return nil
+	}
+	held, err := store.HostLocal(dir, network)
+	if err != nil {
+		return rights(err)
+	}
+	held = slices.DeleteFunc(held, func(s store.Held) bool {
+		return s.Container != h.Container || s.IfName != "" && s.IfName != h.IfName
+	})
+	if len(held) == 0 {
+		return nil
+	}
+	used, err := inuse.Addresses()
+	if err != nil {
+		return err
+	}
+	for _, s := range held {
+		if where, is := used[s.Address]; is {
+			return fmt.Errorf("%w: %s has %s, which is held for its container, too", audit.ErrLives, where, s.Address)
+		}
+	}
+	return nil
+}
+
+// hostLocalOf is where host-local keeps the addresses of a netconf, if it is the
+// one who does.
+func hostLocalOf(netconf []byte) (dir, network string, ok bool) {
+	var conf struct {
+		Name string   `json:"name"`
+		IPAM ipamConf `json:"ipam"`
+	}
+	if json.Unmarshal(netconf, &conf) != nil || conf.IPAM.Type != hostLocal {
+		return "", "", false
+	}
+	return cmp.Or(conf.IPAM.DataDir, store.HostLocalDir), conf.Name, true
 }
 
 // became notes what a release came to.

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,7 +59,11 @@ there is nothing to wrap, nothing was changed.
 first folder of --cni-path; the plugin itself must be in a later one, and no
 configuration changes. It is for NetworkAttachmentDefinitions with whereabouts,
 and for main plugins that look at ipam.type. The runtime, and Multus, must have
-the same folders in the same order.`
+the same folders in the same order. The runtimes that are found here are looked at:
+what a configuration of theirs lacks is said, with exit status 3, and the guard is
+installed all the same, since it does nothing until a runtime looks there.
+--no-probe leaves that out, where the runtime is set up later. containerd has such
+a list only from version 2.1 on.`
 
 func installCommand(t *tool) *cobra.Command {
 	var o installOptions
@@ -68,7 +74,7 @@ func installCommand(t *tool) *cobra.Command {
 		Example: `  ipam-guardctl install --dry-run /etc/cni/net.d
   ipam-guardctl install /etc/cni/net.d
   ipam-guardctl install --binary ./bin/ipam-guard --cni-path /usr/lib/cni /etc/cni/net.d
-  ipam-guardctl install --shadow whereabouts --cni-path /opt/ipam-guard/bin:/opt/cni/bin`,
+  ipam-guardctl install --shadow whereabouts --cni-path /opt/ipam-guard/shadow:/opt/cni/bin`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
@@ -81,8 +87,10 @@ func installCommand(t *tool) *cobra.Command {
 				return usagef("--shadow %s: want the name of an IPAM plugin", o.shadow)
 			case o.shadow == "" && o.position == positionShadow:
 				return usagef("--position shadow: say --shadow TYPE, the IPAM plugin's name")
+			case o.shadow == "" && o.noProbe:
+				return usagef("--no-probe goes with --shadow")
 			case o.shadow == "" && len(args) == 0:
-				return usagef("want the runtime's conf folder, mostly /etc/cni/net.d")
+				return usagef(wantFolder)
 			case o.shadow != "":
 				return t.installShadow(cmd.Context(), o)
 			}
@@ -92,6 +100,7 @@ func installCommand(t *tool) *cobra.Command {
 	o.flags(cmd)
 	cmd.Flags().StringVar(&o.binary, "binary", "", "the ipam-guard to install; without it the one beside this tool")
 	cmd.Flags().StringVar(&o.shadow, "shadow", "", "install under the name of the IPAM plugin `TYPE`")
+	cmd.Flags().BoolVar(&o.noProbe, "no-probe", false, "with --shadow, don't look at the runtimes")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "show what would be done, change nothing; exit status 4 if there is something")
 	cniPathFlag(cmd, &o.cniPath)
 	return cmd
@@ -172,18 +181,26 @@ func (o installOptions) guard(to, cniVersion string) (binary, error) {
 	}
 	var err error
 	if b.text, err = os.ReadFile(b.from); err != nil {
-		return b, fmt.Errorf("%w: say --binary", err)
+		if o.binary == "" && errors.Is(err, fs.ErrNotExist) {
+			return b, fmt.Errorf("no %s beside this tool (%w): copy it there, or say --binary FILE", conflist.Guard, err)
+		}
+		return b, named("--binary", err)
 	}
 	if !isGuard(b.from) {
 		return b, fmt.Errorf("%s %w", b.from, errNotGuard)
 	}
-	if _, err := os.Stat(filepath.Dir(to)); err != nil {
-		return b, fmt.Errorf("%w: make the folder, or say --cni-path", err)
+	if dir := filepath.Dir(to); !isFolder(dir) {
+		return b, fmt.Errorf("there is no folder %s: mkdir -p %s   # or say another --cni-path", dir, dir)
 	}
 	if _, err := os.Lstat(to); err == nil && !isGuard(to) {
 		return b, fmt.Errorf("%s is there and %w: it is left alone", to, errNotGuard)
 	}
 	return b, nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func (b binary) changes() bool {
@@ -253,33 +270,4 @@ func (t *tool) warnMissing(cniPath string, choices []choice, c conflist.Conf) {
 			t.warn("%v", err)
 		}
 	}
-}
-
-func (t *tool) installShadow(ctx context.Context, o installOptions) error {
-	dirs, err := folders(o.cniPath)
-	if err != nil {
-		return err
-	}
-	if len(dirs) < 2 {
-		return usagef("--shadow needs two folders in --cni-path: the first for the guard, the plugin %s in a later one", o.shadow)
-	}
-	behind, err := delegate.Find(o.shadow, strings.Join(dirs[1:], ":"))
-	if err != nil {
-		return err
-	}
-	if isGuard(behind) {
-		return fmt.Errorf("%s is the guard itself: the plugin must be there", behind)
-	}
-	b, err := o.guard(filepath.Join(dirs[0], o.shadow), "")
-	if err != nil {
-		return err
-	}
-	if o.dryRun {
-		return t.wouldInstall(b, change{})
-	}
-	steps, err := b.install(ctx)
-	if err != nil {
-		return err
-	}
-	return t.showSteps("Install", steps)
 }

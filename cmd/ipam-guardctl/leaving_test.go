@@ -32,7 +32,7 @@ func TestUninstallOfGoneAttachments(t *testing.T) {
 		t.Errorf("dry run: exit status %d, record changed %v\n%s", status, read(t, record) != before, out)
 	}
 	out, status = n.tool(t, nil, uninstallArgs(n)...)
-	if status != 5 || !strings.Contains(out, "is released ten minutes after that was seen") {
+	if status != 5 || !strings.Contains(out, "its network namespace is gone: may be released in 10m0s") {
 		t.Errorf("exit status %d\n%s", status, out)
 	}
 	aged := regexp.MustCompile(`"goneSince":[1-9]\d*`)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -30,11 +31,13 @@ func printItems[T any](t *tool, kind string, items []T, table func(w io.Writer))
 
 // columns writes rows with their cells under each other.
 func columns(w io.Writer, rows [][]string) {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	all := bufio.NewWriter(w) // a tabwriter writes cell by cell
+	tw := tabwriter.NewWriter(all, 0, 8, 2, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
 	tw.Flush()
+	_ = all.Flush() // a reader who has gone away has gone away
 }
 
 // warn says something to the person, beside the answer.

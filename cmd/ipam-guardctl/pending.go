@@ -94,7 +94,7 @@ the beginning of it will do where only one record is meant.`,
 }
 
 func (t *tool) pending(o pendingOptions, args []string) error {
-	all, unseen := t.records(o.recordOptions, false)
+	all, unseen := t.records(o.recordOptions, false, args...)
 	if len(args) > 0 {
 		h, err := find(all, args[0])
 		if err != nil {

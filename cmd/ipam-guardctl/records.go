@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/spf13/cobra"
@@ -79,21 +80,25 @@ func (t *tool) admin(nodeFile, dir string) chain.Admin {
 
 // held is a record and the folder that it is in.
 type held struct {
-	chain.Held
+	*chain.Held
 	dir  string
 	boot string // of the node, now
 }
 
-// records are all of the node, the oldest first. The error says which can't be
-// seen.
-func (t *tool) records(o recordOptions, note bool) ([]held, error) {
+// records are all of the node, the oldest first; with names, those that they may
+// mean: no others are read. The error says which can't be seen.
+func (t *tool) records(o recordOptions, note bool, names ...string) ([]held, error) {
+	containers := make([]string, len(names))
+	for i, name := range names {
+		containers[i], _, _ = strings.Cut(name, "/")
+	}
 	boot := journal.Here().Boot
 	var all []held
 	var errs []error
 	for _, dir := range o.dirs() {
 		a := t.admin(o.nodeFile, dir)
 		a.Note = note
-		list, err := a.See()
+		list, err := a.See(containers...)
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("the records can't be seen: %w: run it as root", err)
 		}
@@ -103,7 +108,8 @@ func (t *tool) records(o recordOptions, note bool) ([]held, error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b held) int {
-		return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.Container, b.Container), strings.Compare(a.name(), b.name()))
+		return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.Container, b.Container),
+			strings.Compare(a.IfName, b.IfName), strings.Compare(a.Network, b.Network), strings.Compare(a.Delegate, b.Delegate))
 	})
 	return all, errors.Join(errs...)
 }
@@ -224,10 +230,11 @@ func (h held) addresses() []string {
 // long texts short.
 func oneLine(text string) string {
 	const most = 200
-	if r := []rune(printable(text)); len(r) > most {
-		return string(r[:most]) + "..."
+	text = printable(text)
+	if utf8.RuneCountInString(text) <= most {
+		return text
 	}
-	return printable(text)
+	return string([]rune(text)[:most]) + "..."
 }
 
 // ago is how long something is past, for people.

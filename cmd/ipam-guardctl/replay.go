@@ -84,7 +84,7 @@ func (o *replayOptions) check(args []string) error {
 }
 
 func (t *tool) replay(ctx context.Context, o replayOptions, args []string) error {
-	all, unseen := t.records(o.recordOptions, !o.dryRun)
+	all, unseen := t.records(o.recordOptions, !o.dryRun, args...)
 	chosen, err := o.choose(all, args)
 	if err != nil {
 		return firstOf(unseen, err)

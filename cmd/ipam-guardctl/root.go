@@ -55,6 +55,18 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
+// exitStatusOf is what the tool ends with.
+func exitStatusOf(err error) int {
+	var end *exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &end):
+		return end.status
+	}
+	return exitFailed
+}
+
 // ends is the end of a command that has said all that there is to say.
 func ends(status int) error {
 	if status == 0 {
@@ -88,11 +100,7 @@ func run(s streams, args []string) int {
 	if err == nil {
 		return 0
 	}
-	status := exitFailed
-	var end *exitError
-	if errors.As(err, &end) {
-		status = end.status
-	}
+	status := exitStatusOf(err)
 	if text := err.Error(); text != "" {
 		fmt.Fprintf(s.err, "ipam-guardctl: %s\n", text)
 	}
@@ -136,11 +144,17 @@ away again. What changes something has a --dry-run.
 	return root
 }
 
+const wantFolder = "want the runtime's conf folder, mostly /etc/cni/net.d"
+
 // strictArgs makes wrong arguments wrong usage, in every command.
 func strictArgs(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
+			err := check(cmd, args)
+			if err != nil && len(args) == 0 && strings.Contains(cmd.Use, "FOLDER") {
+				return usagef(wantFolder)
+			}
+			if err != nil {
 				return &exitError{exitUsage, err}
 			}
 			return nil

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/containernetworking/cni/libcni"
 
@@ -43,6 +46,7 @@ func (t *tool) source(arg, network string) (source, error) {
 		}
 		s := source{text: text, nad: true}
 		s.conf, err = conflist.Read(text)
+		err = placed(text, err)
 		if kind, _ := conflist.String(s.conf.Value("kind")); err == nil && kind == "NetworkAttachmentDefinition" {
 			err = errors.New("this is the whole object: give its spec.config alone, as kubectl get -o jsonpath='{.spec.config}' prints it")
 		}
@@ -73,7 +77,7 @@ func readFile(path string) (source, error) {
 		s := source{path: path, text: text}
 		s.conf, err = conflist.Read(text)
 		if !errors.Is(err, io.ErrUnexpectedEOF) {
-			return s, named(path, err)
+			return s, named(path, placed(text, err))
 		}
 		if time.Now().After(end) {
 			return s, named(path, fmt.Errorf("%w; it looks half written, and stayed so for %s", err, half))
@@ -86,6 +90,25 @@ func named(name string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", name, err)
+}
+
+// placed adds to an error about a text where in it that is, if it is no JSON there.
+func placed(text []byte, err error) error {
+	if at := placeIn(text); err != nil && at != "" {
+		return fmt.Errorf("%w (%s)", err, at)
+	}
+	return err
+}
+
+// placeIn says where a text stops being JSON, as editors count; "" if it is JSON.
+func placeIn(text []byte) string {
+	var wrong *json.SyntaxError
+	if err := json.Unmarshal(text, new(any)); !errors.As(err, &wrong) || wrong.Offset == 0 {
+		return ""
+	}
+	before := text[:wrong.Offset-1]
+	line := before[bytes.LastIndexByte(before, '\n')+1:]
+	return fmt.Sprintf("line %d, column %d", bytes.Count(before, []byte{'\n'})+1, utf8.RuneCount(line)+1)
 }
 
 // folder is a conf folder, in the order in which runtimes read it.

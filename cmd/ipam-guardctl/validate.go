@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -176,7 +176,7 @@ func (v *validated) lookAtAll(ctx context.Context, file folderFile, o validateOp
 		v.find("runtimes refuse it: %v", file.refused)
 	}
 	if file.edited != nil {
-		v.find("%v", file.edited)
+		v.find("%s", strings.TrimPrefix(file.edited.Error(), file.name()+": ")) // it stands under the file's name
 		return
 	}
 	v.lookAtChoices(file.source)
@@ -202,7 +202,7 @@ func (v *validated) lookForShadow(name string, p conflist.Plugin, o validateOpti
 	}
 	view := chain.ViewOf(p.IPAM.Type, o.nodeFile, nil)
 	for _, problem := range view.Problems {
-		v.find("%s: ADD is refused: %s", name, problem)
+		v.find("%s: ADD is refused: %s", name, inNodeFile(problem, o.nodeFile))
 	}
 	v.Guards = append(v.Guards, guarded{
 		Plugin: name, Position: positionShadow, Delegate: p.IPAM.Type,
@@ -235,7 +235,7 @@ func (v *validated) lookAtGuard(file folderFile, i int, o validateOptions) {
 		if file.nad && problem.Key == "name" && file.conf.Name == "" {
 			continue // Multus gives it the object's
 		}
-		v.find("%s: ADD is refused: %s", name, problem)
+		v.find("%s: ADD is refused: %s", name, inNodeFile(problem, o.nodeFile))
 	}
 	if _, err := delegate.Find(view.Delegate, o.cniPath); err != nil && !o.noProbe {
 		v.find("%s: %v", name, err)
@@ -244,6 +244,18 @@ func (v *validated) lookAtGuard(file folderFile, i int, o validateOptions) {
 		Plugin: name, Position: view.Position, Delegate: view.Delegate,
 		Settings: view.Origins, Times: timesOf(&view.Settings), settings: view.Settings,
 	})
+}
+
+// inNodeFile adds to a problem with the node's file where that stops being JSON.
+func inNodeFile(p chain.Problem, nodeFile string) string {
+	if p.Origin != nodeFile {
+		return p.String()
+	}
+	text, err := os.ReadFile(nodeFile)
+	if at := placeIn(text); err == nil && at != "" {
+		p.Origin += ", " + at
+	}
+	return p.String()
 }
 
 // onStdin is what the guard gets of a plugin: name and version are the list's.
@@ -264,39 +276,4 @@ func orEmpty(value []byte) string {
 		return `""`
 	}
 	return string(value)
-}
-
-func (t *tool) showValidated(items []validated) error {
-	return printItems(t, "Validation", items, func(w io.Writer) {
-		for _, v := range items {
-			fmt.Fprintf(w, "%s, network %s\n", v.File, orNone(v.Network))
-			if v.Runtimes != "" {
-				fmt.Fprintf(w, "  %s\n", v.Runtimes)
-			}
-			for _, f := range v.Findings {
-				fmt.Fprintf(w, "  FINDING: %s\n", f)
-			}
-			for _, g := range v.Guards {
-				g.show(w)
-			}
-			if len(v.Guards) == 0 && len(v.Findings) == 0 {
-				fmt.Fprintln(w, "  not guarded")
-			}
-		}
-	})
-}
-
-func (g guarded) show(w io.Writer) {
-	fmt.Fprintf(w, "  %s: position %s, delegate %s\n", g.Plugin, g.Position, g.Delegate)
-	rows := [][]string{}
-	for _, s := range g.Settings {
-		rows = append(rows, []string{"    " + s.Key, orNone(s.Value), s.From})
-	}
-	columns(w, rows)
-	fmt.Fprintln(w)
-	rows = [][]string{{"    verb", "timeout", "need", "deadline", "waits at most"}}
-	for _, x := range g.Times {
-		rows = append(rows, []string{"    " + x.Verb, x.Timeout, x.Need, x.Deadline, x.Wait})
-	}
-	columns(w, rows)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap/zapcore"
@@ -52,27 +53,38 @@ func (a Admin) journal() *journal.Journal {
 // would: where no calls come any more, nobody else does, and Anyone never may
 // release it.
 func (a Admin) Records() []Held {
-	all, _ := a.See()
+	seen, _ := a.See()
+	all := make([]Held, len(seen))
+	for i, h := range seen {
+		all[i] = *h
+	}
 	return all
 }
 
-// See is Records, and says why they can't be seen.
-func (a Admin) See() ([]Held, error) {
+// See is Records, and says why they can't be seen. With texts it is about the
+// records of containers that begin with one of them, and reads no others.
+func (a Admin) See(containers ...string) ([]*Held, error) {
 	j := a.journal()
-	var all []Held
+	var one sync.Mutex
+	var all []*Held
+	add := func(h *Held) {
+		one.Lock()
+		defer one.Unlock()
+		all = append(all, h)
+	}
 	err := j.Each(
 		func(r *journal.Record, busy bool) {
-			all = append(all, Held{
+			add(&Held{
 				Record: *r, Busy: busy,
 				NetnsGone: j.NetnsGone(r), Releasable: !busy && j.Releasable(r, journal.Anyone),
 			})
 		},
 		func(k journal.Key, why error) {
-			all = append(all, Held{Record: journal.Record{Key: k}, Unreadable: true, Problem: why})
-		})
-	for i := range all {
+			add(&Held{Record: journal.Record{Key: k}, Unreadable: true, Problem: why})
+		}, containers...)
+	for _, h := range all {
 		if a.Note {
-			a.note(j, &all[i])
+			a.note(j, h)
 		}
 	}
 	return all, err
@@ -116,7 +128,7 @@ func (a Admin) Release(ctx context.Context, k journal.Key, force bool) error {
 	if force {
 		by = journal.ItsOwnDEL
 	}
-	if !op.journal.Releasable(&e.Record, by) {
+	if !op.mayRelease(&e.Record, by) {
 		return ErrNotYet
 	}
 	why := a.replay(ctx, op, e)

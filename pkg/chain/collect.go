@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
 
 	"github.com/ipam-guard/ipam-guard/pkg/hostlock"
 	"github.com/ipam-guard/ipam-guard/pkg/journal"
@@ -118,4 +122,32 @@ func (h *Hold) Close() {
 		_ = h.entry.Remove() // one that stays says of itself that it needs no release
 	}
 	h.entry.Close()
+}
+
+// Tidy notes which folders of records are there, and returns what removes all
+// others that are empty: where no guard is, Claim leaves none behind.
+func (a Admin) Tidy() (remove func()) {
+	before := a.folders()
+	return func() {
+		for _, dir := range slices.Backward(a.folders()) {
+			if !slices.Contains(before, dir) {
+				_ = unix.Rmdir(dir) // unless it isn't empty
+			}
+		}
+	}
+}
+
+// folders are those above the records and in which they are, the outer ones first.
+func (a Admin) folders() (all []string) {
+	for dir := a.StateDir; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); err == nil {
+			all = append(all, dir)
+		}
+	}
+	slices.Reverse(all)
+	for _, pattern := range []string{"records", "queue", "queue/*"} {
+		found, _ := filepath.Glob(filepath.Join(a.StateDir, pattern))
+		all = append(all, found...)
+	}
+	return all
 }

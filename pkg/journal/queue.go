@@ -149,16 +149,16 @@ func (m Mark) age(boot string, now int64) int64 {
 
 // list returns the names in a folder, as many as fit.
 func list(dir string, limit int) []string {
-	return listInto(make([]byte, min(limit, 32<<10)), dir, limit)
-}
-
-// listInto is list for who has a buffer.
-func listInto(buf []byte, dir string, limit int) []string {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
 	defer unix.Close(fd)
+	return namesIn(fd, make([]byte, min(limit, 32<<10)), limit)
+}
+
+// namesIn is list for who has the folder open, and a buffer.
+func namesIn(fd int, buf []byte, limit int) []string {
 	var names []string
 	for limit > 0 {
 		n, err := unix.ReadDirent(fd, buf)

@@ -42,7 +42,7 @@ var builtins = []Builtin{
 	},
 	{
 		Name: "transient", Kinds: []Kind{Timeout, Killed, Unconfirmed}, Retry: true,
-		Why: "calico #11824, whereabouts #119: the release timed out or was swallowed, and a second try would have done it",
+		Why: "calico #11824, #10658, whereabouts #119: the delegate ran out of time, died, or swallowed its failure, and a second try would have done it",
 	},
 	{
 		Name: "transient", Kinds: []Kind{Error}, Message: transient, Codes: []uint{11}, Retry: true,
@@ -60,6 +60,24 @@ var builtins = []Builtin{
 
 // Builtins returns the built-in rules in the order in which they are asked.
 func Builtins() []Builtin { return append([]Builtin(nil), builtins...) }
+
+// Builtin returns the built-in rule that decides about an outcome: two may have one
+// name. There is none where a rule of the administrator decides, or no rule.
+func (p Policy) Builtin(o Outcome) (b Builtin, ok bool) {
+	if _, own := p.own(o); own || o.Kind == OK {
+		return Builtin{}, false
+	}
+	return builtinFor(o)
+}
+
+func builtinFor(o Outcome) (b Builtin, ok bool) {
+	for _, b := range builtins {
+		if b.matches(o) {
+			return b, true
+		}
+	}
+	return Builtin{}, false
+}
 
 func (b Builtin) matches(o Outcome) bool {
 	return oneOf(b.Verbs, o.Verb) && oneOf(b.Kinds, o.Kind) && b.says(o)

@@ -109,17 +109,22 @@ func (p Policy) Decide(o Outcome) Verdict {
 }
 
 func (p Policy) find(o Outcome) Rule {
-	for _, rule := range p.Rules {
-		if rule.Match.matches(o) {
-			return rule
-		}
+	if rule, ok := p.own(o); ok {
+		return rule
 	}
-	for _, b := range builtins {
-		if b.matches(o) {
-			return Rule{Name: b.Name, Retry: b.Retry, Then: b.Then}
-		}
+	if b, ok := builtinFor(o); ok {
+		return Rule{Name: b.Name, Retry: b.Retry, Then: b.Then}
 	}
 	return Rule{Name: OnErrorRule}
+}
+
+// own is the administrator's rule that decides.
+func (p Policy) own(o Outcome) (rule Rule, ok bool) {
+	i := slices.IndexFunc(p.Rules, func(r Rule) bool { return r.Match.matches(o) })
+	if i < 0 {
+		return Rule{}, false
+	}
+	return p.Rules[i], true
 }
 
 func (m Match) matches(o Outcome) bool {

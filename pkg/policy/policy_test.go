@@ -161,3 +161,28 @@ func TestBuiltinsAreExplained(t *testing.T) {
 		}
 	}
 }
+
+// Two built-in rules are called transient, and each has a reason of its own: that
+// of a refused connection is not that of a timeout.
+func TestTheBuiltinThatDecides(t *testing.T) {
+	refused := verb(failed("dial tcp 10.0.0.1:443: connect: connection refused"), "ADD")
+	var p policy.Policy
+	for why, o := range map[string]policy.Outcome{"vpc-cni #2350": refused, "calico #11824": kind(policy.Timeout)} {
+		b, ok := p.Builtin(o)
+		if v := p.Decide(o); !ok || b.Name != "transient" || v.Rule != b.Name || !regexp.MustCompile(why).MatchString(b.Why) {
+			t.Errorf("%s: %q decides, because of %q; want %s", o.Kind, v.Rule, b.Why, why)
+		}
+	}
+	own := policy.Policy{Rules: []policy.Rule{{Name: "transient"}}}
+	for name, does := range map[string]bool{
+		"the administrator's rule of that name": decides(own.Builtin(refused)),
+		"a success":                             decides(p.Builtin(kind(policy.OK))),
+		"an error that no rule knows":           decides(p.Builtin(failed("no luck today"))),
+	} {
+		if does {
+			t.Errorf("a built-in rule decides about %s", name)
+		}
+	}
+}
+
+func decides(_ policy.Builtin, ok bool) bool { return ok }

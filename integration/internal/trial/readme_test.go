@@ -80,7 +80,7 @@ func TestREADMEQuotesResults(t *testing.T) {
 	}
 	for _, q := range quoted {
 		on, what, bare, guarded := q[0], q[1], q[2], q[3]
-		have := []string{"?", "?"}
+		var have []string
 		switch {
 		case strings.Contains(what, "storm"):
 			leaked := storm["addresses leaked"]

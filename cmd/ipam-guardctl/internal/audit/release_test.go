@@ -203,7 +203,7 @@ func TestClaim(t *testing.T) {
 		if all, err := m.admin.See(); err != nil || len(all) != 1 {
 			t.Errorf("records: %+v, %v", all, err)
 		} else {
-			meanwhile = all[0]
+			meanwhile = *all[0]
 		}
 	}
 	if err := (world{between: between}).release(t.Context(), c); err != nil || len(m.Leases(t)) > 0 {

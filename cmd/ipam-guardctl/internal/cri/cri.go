@@ -70,8 +70,7 @@ func sandboxes(ctx context.Context, path string) ([]Sandbox, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxList)))
+	conn, err := dial(path)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +87,11 @@ func sandboxes(ctx context.Context, path string) ([]Sandbox, error) {
 		return nil, err
 	}
 	return known(list.Items, containers.Containers), nil
+}
+
+func dial(path string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxList)))
 }
 
 // known are the sandboxes, and those that only a container still names.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +22,14 @@ type server struct {
 	sandboxes  []*api.PodSandbox
 	containers []*api.Container
 	broken     error
+	config     string // that it tells
+}
+
+func (s *server) Status(_ context.Context, r *api.StatusRequest) (*api.StatusResponse, error) {
+	if !r.Verbose {
+		return &api.StatusResponse{}, s.broken
+	}
+	return &api.StatusResponse{Info: map[string]string{"config": s.config}}, s.broken
 }
 
 func (s *server) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
@@ -83,5 +92,30 @@ func TestHalf(t *testing.T) {
 	}
 	if have := cri.Present([]string{missing, t.TempDir()}); len(have) != 1 || have[0] == missing {
 		t.Errorf("present: %v", have)
+	}
+}
+
+// What containerd 1.6.20 and 2.4.2 answer, byte for byte, and what says nothing.
+func TestFoldersOf(t *testing.T) {
+	t.Parallel()
+	for version, bin := range map[string][]string{"1.6.20": {"/srv/cni/bin"}, "2.4.2": {"/srv/cni/first", "/srv/cni/bin"}} {
+		text, err := os.ReadFile("testdata/containerd-" + version + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := cri.FoldersOf(t.Context(), (&server{config: string(text)}).listen(t))
+		if err != nil || f.ConfDir != "/srv/cni/net.d" || !slices.Equal(f.BinDirs, bin) {
+			t.Errorf("%s: %+v, %v", version, f, err)
+		}
+	}
+	for name, s := range map[string]*server{
+		"CRI-O":   {config: `{"sandboxImage":"registry.k8s.io/pause:3.10"}`},
+		"nothing": {},
+		"half":    {config: `{"cni":{"confDir":"/etc/cni/net.d"}}`},
+		"broken":  {config: `{"cni":{"confDir":"/etc/cni/net.d","binDir":"/opt/cni/bin"}}`, broken: errors.New("not now")},
+	} {
+		if f, err := cri.FoldersOf(t.Context(), s.listen(t)); err == nil || f.ConfDir != "" || f.BinDirs != nil {
+			t.Errorf("%s: %+v, %v", name, f, err)
+		}
 	}
 }

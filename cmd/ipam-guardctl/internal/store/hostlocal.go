@@ -6,7 +6,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,21 +33,38 @@ func HostLocal(dataDir, network string) ([]Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Held
-	for _, e := range entries {
-		if e.Name() == "lock" || strings.HasPrefix(e.Name(), "last_reserved_ip.") {
-			continue
-		}
-		h, err := Reservation(filepath.Join(dir, e.Name()), network)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // given back meanwhile
-		}
-		if err != nil {
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
+		return e.Name() == "lock" || strings.HasPrefix(e.Name(), "last_reserved_ip.")
+	})
+	all, errs := make([]Held, len(entries)), make([]error, len(entries))
+	inParallel(len(entries), func(i int) {
+		all[i], errs[i] = Reservation(filepath.Join(dir, entries[i].Name()), network)
+	})
+	kept := all[:0]
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			kept = append(kept, all[i])
+		case !errors.Is(err, fs.ErrNotExist): // else it was given back meanwhile
 			return nil, err
 		}
-		all = append(all, h)
 	}
-	return all, nil
+	return kept, nil
+}
+
+// inParallel calls f with each number below n, on all cores: there may be many
+// thousands.
+func inParallel(n int, f func(i int)) {
+	var next atomic.Int32
+	var all sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), n) {
+		all.Go(func() {
+			for i := int(next.Add(1)); i <= n; i = int(next.Add(1)) {
+				f(i - 1)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // maxReservation is more than a container's and an interface's name can have.
