@@ -36,7 +36,7 @@ nothing. Each finding says why it matters, and the command that mends it.
 --conf-dir and --cni-path are the runtime's own unless they are given: as it says
 itself (containerd), else by its configuration files. In a container, --root is where the node's file system is mounted.
 
-Exit status 3: there are findings.`
+Exit status 3: there are findings. 1: there are none, but not everything could be seen.`
 
 func doctorCommand(t *tool) *cobra.Command {
 	var o doctorOptions
@@ -73,6 +73,7 @@ type doctor struct {
 	runtimes []foundRuntime
 	guards   []guarded // in the configurations that count
 	guarded  bool      // a configuration names the guard
+	blind    bool      // who asks may not see everything
 	items    []checked
 }
 
@@ -119,9 +120,11 @@ func (d *doctor) onNode(text string) string {
 
 // unseen notes that something can't be told from here.
 func (d *doctor) unseen(check string, err error) {
+	const asRoot = ": run it as root"
 	text := err.Error()
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-		text += ": run it as root"
+		text = strings.TrimSuffix(text, asRoot) + asRoot
+		d.blind = true
 	}
 	d.ok(check, "not seen: %s", strings.ReplaceAll(text, "\n", "; "))
 }
@@ -147,8 +150,13 @@ func (d *doctor) show() error {
 		}
 		fmt.Fprintf(w, "\n%s\n", count(findings, "finding"))
 	})
-	if err != nil || findings == 0 {
+	switch {
+	case err != nil:
 		return err
+	case findings > 0:
+		return ends(exitFindings)
+	case d.blind:
+		return &exitError{exitFailed, errors.New("not everything could be seen: run it as root")}
 	}
-	return ends(exitFindings)
+	return nil
 }

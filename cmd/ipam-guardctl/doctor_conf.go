@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipam-guard/ipam-guard/pkg/conflist"
 )
 
 // lookAtConfigurations says which configuration counts, and finds what validate
@@ -31,14 +34,22 @@ func (d *doctor) lookAtConfigurations(ctx context.Context, p confPlace) {
 		return
 	}
 	o := validateOptions{nodeFile: d.nodeFile, cniPath: p.cniPath(), networks: 1}
-	again := fmt.Sprintf("ipam-guardctl validate --cni-path %s %s", p.cniPath(), p.confDir)
+	mend := func(finding string) string {
+		switch {
+		case strings.Contains(finding, ": no "+conflist.Guard+" in "), strings.HasPrefix(finding, "no "+conflist.Guard+" in "):
+			return fmt.Sprintf("ipam-guardctl install --cni-path %s %s", p.cniPath(), p.confDir)
+		case strings.Contains(finding, d.nodeFile):
+			return "${EDITOR:-vi} " + d.nodeFile
+		}
+		return fmt.Sprintf("ipam-guardctl validate --cni-path %s %s", p.cniPath(), p.confDir)
+	}
 	for i, file := range f.files {
 		fate := f.fate(i)
 		d.ok("configuration", "%s, network %s: %s", file.path, orNone(file.conf.Name), fate)
 		v := validated{File: file.path, Network: file.conf.Name}
 		v.lookAtAll(ctx, file, o)
 		for _, text := range v.Findings {
-			d.find("configuration", file.path+": "+text, "calls for pods of this network fail, or go by other settings than you think", again)
+			d.find("configuration", file.path+": "+text, "calls for pods of this network fail, or go by other settings than you think", mend(text))
 		}
 		if len(v.Guards) > 0 {
 			d.guarded = true
@@ -47,6 +58,13 @@ func (d *doctor) lookAtConfigurations(ctx context.Context, p confPlace) {
 			continue
 		}
 		d.guards = append(d.guards, v.Guards...)
+		for _, g := range v.Guards {
+			if g.settings.Mode == "bypass" {
+				d.find("configuration", fmt.Sprintf("%s, %s: mode is bypass", file.path, g.Plugin),
+					"the delegate runs as if the guard weren't there: what it doesn't release is leaked",
+					d.editSettings(`take "mode": "bypass" out, here or in the configuration`))
+			}
+		}
 		if len(v.Guards) == 0 && file.edited == nil && having(choose(file.source, ""), actWrap) {
 			d.find("configuration", fmt.Sprintf("network %s in %s is not guarded", orNone(file.conf.Name), file.path),
 				"the plugin calls its IPAM plugin without the guard", fmt.Sprintf("ipam-guardctl install --cni-path %s %s", p.cniPath(), p.confDir))
@@ -93,7 +111,7 @@ func (d *doctor) lookAtBinaries(ctx context.Context, p confPlace) {
 		}
 		sum := fmt.Sprintf("%x", sha256.Sum256(text))[:12]
 		sums[sum] = path
-		d.ok("binary", "%s: %s, sha256 %s", path, built(path), sum)
+		d.ok("binary", "%s: %s, sha256 %s", path, built(ctx, path), sum)
 		if err := probe(ctx, path, ""); err != nil {
 			d.find("binary", err.Error(), "every call fails", d.install(path, p))
 		}
@@ -115,13 +133,23 @@ func (d *doctor) install(path string, p confPlace) string {
 	return fmt.Sprintf("ipam-guardctl install --cni-path %s %s", filepath.Dir(path), p.confDir)
 }
 
-// built says what a binary was built from.
-func built(path string) string {
+// built says what a guard was built from: its version it tells itself, to who
+// runs it by hand.
+func built(ctx context.Context, path string) string {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("%s, %s", orNone(info.Main.Version), info.GoVersion)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env = []string{} // of a runtime there is nothing
+	said, _ := cmd.CombinedOutput()
+	version, _, _ := strings.Cut(strings.TrimPrefix(string(said), conflist.Guard+" "), ":")
+	if len(said) == 0 || strings.ContainsAny(version, " \n") {
+		version = info.Main.Version
+	}
+	return fmt.Sprintf("%s, %s", orNone(version), info.GoVersion)
 }
 
 // mountOf is the mount point that a path is below.

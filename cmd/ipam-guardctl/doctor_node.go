@@ -26,7 +26,7 @@ func (d *doctor) lookAtFolders() {
 		there := journal.Journal{Dir: existing(dir)}
 		if err := there.Lasting(); err != nil {
 			d.find("folder", err.Error(), "after a reboot nobody knows what must be released; a defer answers with the error instead",
-				d.editSettings(`{"defaults": {"stateDir": "/var/lib/cni/ipam-guard"}}`))
+				d.editSettings("set stateDir to a folder on a disk, or mount one at "+dir))
 		}
 	}
 	for _, dir := range once(locks) {
@@ -78,7 +78,7 @@ func (d *doctor) lookAtFolder(what, dir, key string) {
 // because says what it means that a folder can't be written.
 var because = map[string]string{
 	"records": "ADDs fail with code 5 (records.onUnavailable), and a DEL that fails is on nobody's list",
-	"locks":   "ADDs and DELs fail with code 5 (lock.onUnavailable)",
+	"locks":   "a lock that was not there yet can't be made, then ADDs and DELs fail with code 5 (lock.onUnavailable); of others nobody can tell who holds them",
 	"log":     "no call fails for it, but there is no log",
 }
 
@@ -111,7 +111,7 @@ func (d *doctor) lookAtRecords() []held {
 		}
 	}
 	finding(c.Unreadable, "can't be read", "the DEL of such an attachment goes by what the runtime sends", "ipam-guardctl pending   # lists them, forget sets them aside")
-	finding(c.Newer, "of a newer version", "this one leaves them alone, and what they owe", "ipam-guardctl install   # of the newer version")
+	finding(c.Newer, "of a newer version", "this one leaves them alone, and what they owe", "ipam-guardctl version   # and install the newer one that wrote them")
 	finding(stuck, fmt.Sprintf("failed to be released, up to %d times: %s", most, oneLine(last)),
 		"those addresses are taken, and nobody has them", "ipam-guardctl replay --all")
 	finding(late, "due for more than ten minutes", "no call for another pod comes to release them", "ipam-guardctl replay --all")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -159,6 +160,8 @@ func (t *tool) replayOne(ctx context.Context, o replayOptions, h held) outcome {
 	switch {
 	case ctx.Err() != nil:
 		return set(notTried, "interrupted")
+	case errors.Is(h.Problem, journal.ErrNewer):
+		return set(hasFailed, h.next()+": use the newer ipam-guardctl")
 	case h.Unreadable:
 		return set(hasFailed, h.next()+": ipam-guardctl forget gives it up")
 	case !h.Releasable && !h.Busy && !o.force:
@@ -178,26 +181,35 @@ func (o replayOptions) ends(items []outcome, named bool) error {
 	for _, item := range items {
 		count[item.Status]++
 	}
-	left := count[hasFailed] + count[notTried]
+	bad := count[hasFailed] + count[notTried]
 	if named {
-		left += count[hasToWait]
+		bad += count[hasToWait]
 	}
+	status := exitFailed
 	switch {
 	case o.dryRun && count[wouldBe] > 0:
 		return ends(exitWouldChange)
-	case left == 0:
+	case bad == 0:
 		return nil
 	case count[wasReleased] > 0:
-		return &exitError{exitPartly, fmt.Errorf("%d of %d were not released", left, len(items))}
+		status = exitPartly
 	}
-	return &exitError{exitFailed, fmt.Errorf("%d of %d were not released%s", left, len(items), o.hint(count))}
+	return &exitError{status, fmt.Errorf("%d of %d not released: %s", len(items)-count[wasReleased], len(items), o.left(count))}
 }
 
-func (o replayOptions) hint(count map[string]int) string {
-	if count[hasToWait] > 0 && !o.force {
-		return "; what may be in use is released only with --force"
+// left says of what was not released why.
+func (o replayOptions) left(count map[string]int) string {
+	var parts []string
+	for _, status := range []string{hasFailed, notTried, hasToWait} {
+		if n := count[status]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, status))
+		}
 	}
-	return ""
+	text := joined(parts)
+	if count[hasToWait] > 0 && !o.force {
+		text += "; what may be in use is released only with --force"
+	}
+	return text
 }
 
 // whatLives are lines about what uses, or may use, a record's address.

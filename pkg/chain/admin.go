@@ -136,7 +136,7 @@ func (a Admin) Release(ctx context.Context, k journal.Key, force bool) error {
 		a.Warn(w)
 	}
 	if why != "" {
-		a.log(op, "REPLAY", zapcore.InfoLevel, "not released by hand", why)
+		a.log(op, "REPLAY", zapcore.WarnLevel, "not released by hand", why)
 		return errors.New(why)
 	}
 	a.log(op, "REPLAY", zapcore.InfoLevel, "released by hand", "")
