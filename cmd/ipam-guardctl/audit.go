@@ -84,6 +84,8 @@ type auditing struct {
 	stores []delegateStore // that were read, in the last look
 	unseen []error         // what could not be looked at
 	tidy   []func()        // what is done when all is released
+
+	clusters map[string]bool // whose pools were read, by kubeconfig
 }
 
 func (a *auditing) run(ctx context.Context) error {

@@ -93,6 +93,9 @@ func (a *auditing) candidate(f *audit.Finding) audit.Candidate {
 		}
 	}
 	c.Addresses = append(slices.Clone(c.Addresses), f.Held.Address)
+	if f.NoPod {
+		c.Still = func() error { return a.podGone(f.Pod) }
+	}
 	if f.Delegate == hostLocal {
 		later := c.Still
 		c.Still = func() error {
@@ -104,6 +107,16 @@ func (a *auditing) candidate(f *audit.Finding) audit.Candidate {
 		c.Released = func() error { return reservationGone(f.Held) }
 	}
 	return c
+}
+
+// podGone asks all clusters anew whose pools were read.
+func (a *auditing) podGone(pod string) error {
+	for kubeconfig := range a.clusters {
+		if err := store.PodGone(context.Background(), kubeconfig, pod); err != nil {
+			return fmt.Errorf("%w: %w", audit.ErrLives, err)
+		}
+	}
+	return nil
 }
 
 func (a *auditing) admin(dir string) chain.Admin {

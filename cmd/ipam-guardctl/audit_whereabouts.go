@@ -41,6 +41,10 @@ func (a *auditing) cluster(ctx context.Context, path string, all *[]store.Held, 
 		a.see(fmt.Errorf("whereabouts' pools can't be read by %s: %w", path, err))
 		return false
 	}
+	if a.clusters == nil {
+		a.clusters = map[string]bool{}
+	}
+	a.clusters[path] = true
 	*all, *pods = append(*all, c.Held...), c.Pods
 	return true
 }

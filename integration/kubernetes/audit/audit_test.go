@@ -103,6 +103,16 @@ func (m *machine) create(t *testing.T, name string) {
 	}
 }
 
+// ready says of the node cut-off whether it is.
+func (m *machine) ready(t *testing.T, is string) {
+	t.Helper()
+	status, answer, err := m.cluster.Do("PATCH", "/api/v1/nodes/cut-off/status", "application/merge-patch+json",
+		fmt.Appendf(nil, `{"status": {"conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": %q}]}}`, is))
+	if err != nil || status != 200 {
+		t.Fatalf("%d %s %v", status, answer, err)
+	}
+}
+
 // audit is what it found, in short.
 func (m *machine) audit(t *testing.T, want int, more ...string) []string {
 	t.Helper()
@@ -149,6 +159,17 @@ func TestAudit(t *testing.T) {
 	if found := m.audit(t, 3); !slices.Equal(found, want) {
 		t.Errorf("found %q, want %q", found, want)
 	}
+	// A pod that was force-deleted while its node was cut off runs on there.
+	err = m.cluster.Create("/api/v1/nodes", "application/json", []byte(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cut-off"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.ready(t, "Unknown")
+	cutOff := []string{want[0] + " waits it lives after all: node cut-off is not ready: what runs there can't be known", want[1]}
+	if found := m.audit(t, 3, "--release", "--yes"); !slices.Equal(found, cutOff) {
+		t.Errorf("found %q, want %q", found, cutOff)
+	}
+	m.ready(t, "True")
 	want[0] += " released"
 	if found := m.audit(t, 3, "--release", "--yes"); !slices.Equal(found, want) {
 		t.Errorf("found %q, want %q", found, want)

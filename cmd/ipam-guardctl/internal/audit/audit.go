@@ -86,6 +86,7 @@ type Finding struct {
 	Status    string `json:"status,omitempty"` // of a release
 	StatusWhy string `json:"statusWhy,omitempty"`
 
+	NoPod    bool        `json:"-"` // leaked, since the cluster has no such pod
 	Held     store.Held  `json:"-"`
 	Record   *chain.Held `json:"-"` // nil without one
 	StateDir string      `json:"-"` // where that is

@@ -139,6 +139,7 @@ func (c *comparison) ofPod(h store.Held) {
 	case c.Pods == nil || c.Pods[h.Pod]: // not known, or on another node
 	default:
 		c.find(Leaked, h, nil, "the cluster has no pod of that name, and no runtime here lists its container", "ipam-guardctl audit --release")
+		c.found[len(c.found)-1].NoPod = true
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,21 +30,7 @@ const patience = 30 * time.Second
 // there before its address.
 func Whereabouts(ctx context.Context, kubeconfig string) (Cluster, error) {
 	var c Cluster
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
-	config, err := loader.ClientConfig()
-	if err != nil {
-		return c, err
-	}
-	raw, err := loader.RawConfig()
-	if err != nil {
-		return c, err
-	}
-	namespace := "kube-system" // as whereabouts has it where none is named
-	if named := raw.Contexts[raw.CurrentContext]; named != nil && named.Namespace != "" {
-		namespace = named.Namespace
-	}
-	client, err := dynamic.NewForConfig(config)
+	client, namespace, err := connect(kubeconfig)
 	if err != nil {
 		return c, err
 	}
@@ -67,11 +54,71 @@ func Whereabouts(ctx context.Context, kubeconfig string) (Cluster, error) {
 		return c, err
 	}
 	c.Pods = map[string]bool{}
-	err = each(ctx, client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}), func(o unstructured.Unstructured) error {
+	err = each(ctx, client.Resource(core("pods")), func(o unstructured.Unstructured) error {
 		c.Pods[o.GetNamespace()+"/"+o.GetName()] = true
 		return nil
 	})
 	return c, err
+}
+
+// connect returns a client, and the namespace that a kubeconfig names.
+func connect(kubeconfig string) (client dynamic.Interface, namespace string, err error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, "", err
+	}
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, "", err
+	}
+	namespace = "kube-system" // as whereabouts has it where none is named
+	if named := raw.Contexts[raw.CurrentContext]; named != nil && named.Namespace != "" {
+		namespace = named.Namespace
+	}
+	client, err = dynamic.NewForConfig(config)
+	return client, namespace, err
+}
+
+// PodGone says why a pod, as namespace/name, can't be said to run nowhere: the
+// cluster has it (again), or a node is not ready. A pod that was force-deleted
+// while its node was cut off runs on there.
+func PodGone(ctx context.Context, kubeconfig, pod string) error {
+	client, _, err := connect(kubeconfig)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	namespace, name, _ := strings.Cut(pod, "/")
+	_, err = client.Resource(core("pods")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		return fmt.Errorf("the cluster has the pod %s now", pod)
+	}
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	return each(ctx, client.Resource(core("nodes")), func(o unstructured.Unstructured) error {
+		if !ready(o) {
+			return fmt.Errorf("node %s is not ready: what runs there can't be known", o.GetName())
+		}
+		return nil
+	})
+}
+
+func ready(node unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(node.Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["type"] == "Ready" {
+			return c["status"] == "True"
+		}
+	}
+	return false
+}
+
+func core(name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: name}
 }
 
 func resource(name string) schema.GroupVersionResource {
