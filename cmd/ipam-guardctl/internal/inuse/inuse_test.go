@@ -22,6 +22,32 @@ func addresses(t *testing.T) map[netip.Addr]string {
 	return found
 }
 
+// shell runs a script in namespaces of its own until it is ready, and then to its
+// end, when it has read something or nothing.
+func shell(t *testing.T, namespaces uintptr, script string, args ...string) (pid int, end func()) {
+	t.Helper()
+	cmd := exec.Command("sh", append([]string{"-c", script, "sh"}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end = func() { _ = in.Close(); _ = cmd.Wait() }
+	t.Cleanup(end)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatal(line, err)
+	}
+	return cmd.Process.Pid, end
+}
+
 // Ours are found, in a namespace that is closed to nobody.
 func TestOwn(t *testing.T) {
 	t.Parallel()
@@ -45,32 +71,14 @@ touch "$1/a b"
 unshare -n sh -c 'ip addr add 192.0.2.77/32 dev lo; ip addr add 2001:db8::77/128 dev lo nodad; mount --bind /proc/self/ns/net "$1"' sh "$1/a b"
 echo ready
 read end`
-	cmd := exec.Command("sh", "-c", script, "sh", dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatal(line, err)
-	}
+	_, end := shell(t, syscall.CLONE_NEWNS, script, dir)
 	found := addresses(t)
 	for _, want := range []string{"192.0.2.77", "2001:db8::77"} {
 		if where := found[netip.MustParseAddr(want)]; !strings.HasSuffix(where, "/a b") {
 			t.Errorf("%s is at %q", want, where)
 		}
 	}
-	_ = in.Close()
-	_ = cmd.Wait()
+	end()
 	if _, ok := addresses(t)[netip.MustParseAddr("192.0.2.77")]; ok {
 		t.Error("its namespace is gone, and it is still in use")
 	}
@@ -82,26 +90,9 @@ func TestHeldOpenOnly(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("making network namespaces needs root")
 	}
-	cmd := exec.Command("sh", "-c", "ip addr add 192.0.2.78/32 dev lo && echo && read end")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	netns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid))
-	_ = in.Close()
-	_ = cmd.Wait()
+	pid, end := shell(t, syscall.CLONE_NEWNET, "ip addr add 192.0.2.78/32 dev lo && echo ready && read end")
+	netns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	end()
 	if err != nil {
 		t.Fatal(err)
 	}
