@@ -104,7 +104,7 @@ func TestShadowThatOwes(t *testing.T) {
 	n := newNode(t)
 	path := n.path("early") + ":" + n.path("cni")
 	n.write(t, "net.d/10-pods.conflist", strings.Replace(podsConf, `"host-local"`, `"whereabouts"`, 1))
-	n.ok(t, "install", "--shadow", "whereabouts", "--cni-path", path)
+	n.ok(t, "install", "--no-probe", "--shadow", "whereabouts", "--cni-path", path)
 	leave := []string{"uninstall", "--cni-path", path, "--cache-dir", n.path("results"), n.path("net.d")}
 
 	conf := n.write(t, "on-stdin.json", `{"cniVersion": "1.0.0", "name": "pods", "type": "bridge", "ipam": {"type": "whereabouts"}}`)
