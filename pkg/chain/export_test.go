@@ -37,6 +37,7 @@ var (
 	AtLeast          = atLeast
 	Versions         = versions
 	AddressBits      = addressBits
+	LocalLines       = localLines
 )
 
 // Addresses counts the addresses of a result.

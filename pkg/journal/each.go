@@ -65,7 +65,11 @@ type looker struct {
 func (l *looker) folder(records, container string) {
 	path := records + "/" + container
 	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
+	if err == unix.ENOENT || err == unix.ENOTDIR {
+		return
+	}
+	if err != nil { // what is in there must not look as if it weren't
+		l.closed(Key{Container: fromName(container)}, &os.PathError{Op: "open", Path: path, Err: err})
 		return
 	}
 	defer unix.Close(dir)

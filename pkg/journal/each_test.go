@@ -147,3 +147,32 @@ func TestEachOfOthers(t *testing.T) {
 		t.Errorf("%v, %v", closed, err)
 	}
 }
+
+// A container's folder that can't be looked into is told of: what it has must not
+// look as if it weren't there. What is no folder has none.
+func TestEachOfAFolderThatIsClosed(t *testing.T) {
+	j := &journal.Journal{Dir: t.TempDir(), Node: journal.Here()}
+	records := filepath.Join(j.Dir, "records")
+	err := os.Mkdir(records, 0o700)
+	if err == nil {
+		err = os.Symlink("loop", filepath.Join(records, "loop"))
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(records, "file"), nil, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	err = j.Each(
+		func(r *journal.Record, _ bool) { t.Errorf("a record: %+v", r) },
+		func(k journal.Key, why error) {
+			if !errors.Is(why, unix.ELOOP) {
+				t.Errorf("%s: %v", k.Container, why)
+			}
+			told = append(told, k.Container)
+		})
+	if err != nil || !slices.Equal(told, []string{"loop"}) {
+		t.Errorf("told of %v, %v; want loop", told, err)
+	}
+}
